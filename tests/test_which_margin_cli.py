@@ -26,7 +26,7 @@ def test_which_margin_says_norm_theorem_and_brackets(data, capsys, tmp_path):
     found = json.loads(capsys.readouterr().out)
     assert set(found["references"]) == {"frobenius", "l1", "max", "spectral", "nuclear"}
     assert found["references"]["max"]["margin"] == pytest.approx(0.6571953, abs=1e-6)
-    assert (found["maximises"], found["theorem"]) == ("max", "steepest-margin")
+    assert (found["maximises"], found["theorem"], found["predicted"]) == ("max", "steepest-margin", None)
     assert isinstance(found["turns"], list)
     assert "share of 1 is the maximum margin in that norm" in (tmp_path / "page" / "index.html").read_text()
 
@@ -47,6 +47,28 @@ def test_a_torch_optimiser_runs_as_it_is(data, capsys, tmp_path):
     script.write_text("import torch\nmake = lambda parameters: torch.optim.Adam(parameters, 0.01)\n")
     assert main(["which-margin", data, "--optimiser", f"{script}:make", "--steps", "200"]) == 0
     assert "none covers this optimiser" in capsys.readouterr().out
+
+
+def test_an_optimiser_that_stops_by_itself_is_not_asked_for_more_steps(data, capsys, tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "mine.py"
+    script.write_text("import torch\nmake = lambda parameters: torch.optim.LBFGS(parameters)\n")
+    assert main(["which-margin", data, "--optimiser", f"{script}:make", "--steps", "400", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["to_decide"].startswith("another optimiser: this one has stopped")
+    assert "conditioned" not in told.err
+    assert main(["which-margin", data, "--optimiser", f"{script}:make", "--steps", "0"]) == 0
+    assert "nothing yet: the smallest margin is 0" in capsys.readouterr().out
+
+
+def test_what_was_predicted_has_a_verdict_where_another_norm_leads(tmp_path, capsys):
+    drawn = clusters(4, 8, 12, 1.0, 0)
+    np.savez(tmp_path / "data.npz", inputs=np.asarray(drawn.inputs), labels=np.asarray(drawn.labels))
+    words = "--optimiser muon --orthogonaliser ns5 --steps 4000 --json"
+    assert main(["which-margin", str(tmp_path / "data.npz"), *words.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["maximises"], found["theorem"]) == ("frobenius", None)
+    assert "1 - share of the best spectral margin" in found["predicted"]
 
 
 def test_train_takes_every_option_of_steepest_descent(data, capsys):

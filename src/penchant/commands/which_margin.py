@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, MissingExtra
-from ..exhibits import Result
+from ..exhibits import Finding, Result
 from ..files import check_writable
 from ..optimisers import table
 from ..optimisers.base import Adam
@@ -72,12 +72,17 @@ def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tup
     found = compare(run, references)
     covered = prediction is not None and prediction.hypothesis("optimiser_covered") is None
     verdict = found.verdict(found.leader) if found.leader else None
+    foreseen = prediction.reference.norm if prediction else ""
+    other = foreseen in found.shares and foreseen != found.leader
     content = {**found.content(), "theorem": prediction.theorem.name if prediction and covered else None}
     content |= {"status": run.status.name, "ahead": found.ahead, "verdict": verdict and str(verdict)}
+    content["predicted"] = f"the {foreseen} margin: {found.verdict(foreseen)}" if other else None
     if options.save:
         content["saved"] = str(run.save(options.save))
     if options.out:
-        result = lambda: Result((), (found.figure(),), (), {"run": run})
+        by = prediction.theorem.statement if prediction and covered else "No theorem covers this optimiser."
+        told = (Finding(f"This run maximises the {found.leader} margin.", verdict, by),) if verdict else ()
+        result = lambda: Result(told, (found.figure(),), (found.table(),), {"run": run})
         content |= page_of(options, "which_margin", result)
     decide = content["to_decide"] = _to_decide(found, verdict, run, optimiser)
     return content, [*_lines(found, prediction if covered else None, run), *_written(content, verdict, decide)]
@@ -88,6 +93,8 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
     if verdict is not None and verdict.outcome is not Outcome.undecided:
         return None
     wanted, margin, taken = found.begun, float(found.margin[-1]), int(run.steps[-1])
+    if taken and np.array_equal(*run.margins[-2:]):
+        return "another optimiser: this one has stopped, and further steps move nothing"
     if isinstance(optimiser, Adam) and margin < wanted < -float(optimiser.log_eps):
         least = int((wanted - margin) / (-np.log(optimiser.b2) / 2)) + taken
         return f"--steps {least} at least: the loss of Adam falls by at most {np.sqrt(optimiser.b2):.6g} per step, and the margin {wanted:.3g} is asked for"
@@ -105,7 +112,7 @@ def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str
         yield f"verdict    {verdict}"
     if decide is not None:
         yield f"to decide  {decide}"
-    yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name))
+    yield from (f"{name:10} {content[name]}" for name in ("predicted", "saved", "page") if content.get(name))
 
 
 def _default_steps(options: Namespace, setting: Setting) -> None:
@@ -151,7 +158,7 @@ def _run(
     if not isinstance(optimiser, eqx.Module):
         from ..bridge.torch_settings import follow_torch
 
-        return follow_torch(setting, optimiser, start, options.steps or _STEPS), None  # pyright: ignore[reportArgumentType]
+        return follow_torch(setting, optimiser, start, _STEPS if options.steps is None else options.steps), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
     prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
     with progress(1) as show:
@@ -184,9 +191,8 @@ def _lines(found: Comparison, prediction: Prediction | None, run: Trajectory) ->
     for name, one in found.references.items():
         low, high = 1 / one.bracket.upper, 1 / one.bracket.lower
         yield f"{name:10} best margin {one.margin:.10g} in [{low:.12g}, {high:.12g}], share reached {found.last[name]:.4f}"
-    for turn in found.turns():
-        where = f"margin {found.margin[turn.record]:.4g}, log time {found.log_time[turn.record]:.4g}"
-        yield f"turn       from {turn.before} to {turn.after} at {where}"
+    for margin, log_time, before, after in found.turns():
+        yield f"turn       from {before} to {after} at margin {margin:.4g}, log time {log_time:.4g}"
     if found.leader is None:
         yield f"maximises  nothing yet: the smallest margin is {found.margin[-1]:.4g}"
         return

@@ -345,7 +345,7 @@ def _check_row(file: Path, line: int, row: list[str], width: int, header: list[s
         if not (_is_number(cell) and np.isfinite(float(cell))):
             name = f" ('{header[column - 1].strip()}')" if header and column <= len(header) else ""
             found = f"'{cell}'" if cell.strip() else "nothing"
-            fix = "leave such rows out, or fill them; a header has no number in any column"
+            fix = "leave such rows out, or fill them; classes are 0, 1, ...; a header has no number in any column"
             text = f"{place} must have a finite number in column {column}{name}. Got {found}."
             raise DataFileError(f"{text}\n  Fix: {fix}.")
 

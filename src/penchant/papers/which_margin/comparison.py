@@ -5,14 +5,15 @@ are judged and not directions, because the best weight in most of these norms is
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 
 from ...errors import ArgumentError
-from ...exhibits import Figure, Line
-from ...norms import Norm, norm_named
+from ...exhibits import Figure, Line, Table, table
+from ...norms import norm_named
 from ...references.base import Solution
 from ...references.norm_margin import norm_margin
 from ...settings.base import Data
@@ -28,19 +29,6 @@ _LAST: list[Any] = []  # data, and the best margins of it
 LEAD = 0.01  # by which another norm's share must be ahead before a run has changed its mind
 
 
-class Turn(NamedTuple):
-    """Where another norm's share takes the lead."""
-
-    record: int
-    before: str
-    after: str
-
-
-def names_for(data: Data) -> tuple[str, ...]:
-    """The norms of a weight of this shape: singular values need a matrix."""
-    return NAMES if len(data.weight_shape) == 2 else NAMES[:3]
-
-
 def best_margins(data: Data, names: Iterable[str] | None = None) -> dict[str, Solution]:
     """The best margin in every norm, bracketed; those of the last data are kept, for the next optimiser that is asked about them."""
     if getattr(data, "inside", None) is not None:
@@ -49,9 +37,10 @@ def best_margins(data: Data, names: Iterable[str] | None = None) -> dict[str, So
     gap = _GAP if len(data.constrained()) <= _MANY else _COARSE
     if not _LAST or _LAST[0] is not data:
         _LAST[:] = data, {}
-    for name in (wanted := tuple(names or names_for(data))):
+    fitting = NAMES if len(data.weight_shape) == 2 else NAMES[:3]  # singular values need a matrix
+    for name in (wanted := tuple(names or fitting)):
         if name not in _LAST[1]:
-            _LAST[1][name] = norm_margin(data, norm_named(name), gap)
+            _LAST[1][name] = replace(norm_margin(data, norm_named(name), gap), norm=name)
     return {name: _LAST[1][name] for name in wanted}
 
 
@@ -90,15 +79,15 @@ class Comparison(eqx.Module):
         """The margin from which on a share that is not reached says something: 10 log N, N the number of margins."""
         return _BEGUN * float(np.log(len(next(iter(self.references.values())).dual)))
 
-    def turns(self) -> Iterator[Turn]:
-        """Where the run changes its mind, once it separates: another norm is ahead by more than 0.01."""
+    def turns(self) -> Iterator[tuple[float, float, str, str]]:
+        """Where the run changes its mind, once it separates: margin, log time, and the norm that another one is then ahead of, by more than 0.01."""
         table, names, now = np.stack([*self.shares.values()]), [*self.shares], -1
         for record in np.flatnonzero(self.margin > 0):
             column = table[:, record]
             best = int(column.argmax())
             if now < 0 or column[best] > column[now] + LEAD:
                 if now >= 0:
-                    yield Turn(int(record), names[now], names[best])
+                    yield float(self.margin[record]), float(self.log_time[record]), names[now], names[best]
                 now = best
 
     def verdict(self, norm: str) -> Verdict:
@@ -132,9 +121,10 @@ class Comparison(eqx.Module):
     def _limit(self, norm: str) -> tuple[float, float]:
         """What is missing in the end, and its error: a fit of c0 + c1/margin over the last decade of the margin, leaving out each third of it, the early one
         among them, so that a share whose growth does not slow down like that has a large one."""
-        kept = self.margin > self.margin[-1] / 10
+        _, moved = np.unique(self.margin, return_index=True)  # where a run stands still there is nothing to fit
+        kept = np.sort(moved[self.margin[moved] > self.margin[-1] / 10])
         x, y = 1 / self.margin[kept], (1 - self.shares[norm])[kept]
-        if kept.sum() < 6:
+        if len(kept) < 6:
             return 0.0, np.inf
         ends = [
             np.polyfit(np.delete(x, part), np.delete(y, part), 1)[1] for part in np.array_split(np.arange(len(x)), 3)
@@ -149,15 +139,20 @@ class Comparison(eqx.Module):
         )
         return Figure("shares", title, "log time", "share of the best margin", tuple(lines), caption)
 
+    def table(self) -> Table:
+        turns = (f"from {before} to {after} at margin {margin:.4g}" for margin, _, before, after in self.turns())
+        rows = ((name, one.margin, one.bracket.gap, self.last[name]) for name, one in self.references.items())
+        columns = {"norm": "", "best margin": ".10g", "certified gap": ".0e", "share reached": ".4f"}
+        return table("margins", "Best margins", columns, rows, f"Turns: {', '.join(turns) or 'none'}.")
+
     def content(self) -> dict:
         """Plain values, as `which-margin --json` prints them."""
         ends = lambda one: {"margin": one.margin, "lower": 1 / one.bracket.upper, "upper": 1 / one.bracket.lower}
-        at = lambda turn: {"margin": self.margin[turn.record], "log_time": self.log_time[turn.record]}
         return {
             "references": {name: ends(found) for name, found in self.references.items()},
             "shares": self.last,
             "maximises": self.maximises,
-            "turns": [{**at(turn), "from": turn.before, "to": turn.after} for turn in self.turns()],
+            "turns": [dict(zip(("margin", "log_time", "from", "to"), turn, strict=True)) for turn in self.turns()],
         }
 
 
@@ -165,11 +160,7 @@ def compare(run: Trajectory, references: dict[str, Solution]) -> Comparison:
     """The shares of a run of the data that the references are of."""
     margin = run.smallest_margin()
     weights = [run.weight(record) for record in range(len(run))]
-    shares = {name: _shares(margin, weights, found.measure, found.bracket.lower) for name, found in references.items()}
+    sizes = {name: np.array([one.measure.value(weight) for weight in weights]) for name, one in references.items()}
+    per_unit = {name: margin / np.where(size > 0, size, 1.0) for name, size in sizes.items()}
+    shares = {name: found.bracket.lower * per_unit[name] for name, found in references.items()}
     return Comparison(references, shares, run.steps, run.log_time, margin)
-
-
-def _shares(margin: np.ndarray, weights: list[np.ndarray], norm: Norm, least: float) -> np.ndarray:
-    """`least` is a lower bound of the norm at margin 1."""
-    sizes = np.array([norm.value(weight) for weight in weights])
-    return margin * least / np.where(sizes > 0, sizes, 1.0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...lab import Lab, recipe
 from ...norms import norm_named
-from ...optimisers.base import Adam, Decayed, Optimiser, muon, sign_descent, signum, steepest
+from ...optimisers.base import Adam, Decayed, Optimiser, muon, signum, steepest
 from ...references.base import Solution, feature_rows
 from ...settings.base import Setting
 from ...settings.classification import Multiclass
@@ -31,10 +31,8 @@ _falling = lambda name: lambda scale: steepest(scale, norm_named(name), 0.5)
 RULES: dict[str, Callable[[object], Optimiser]] = {  # of a step size, or of one for each data set
     **{name: _falling(name) for name in NAMES},
     "signum": lambda size: signum(size, 0.9, 0.5),
-    "constant sign": lambda size: sign_descent(size),
     "constant signum": lambda size: signum(size, 0.9),
     "muon": lambda size: muon(size, 0.95, 0.5, nesterov=True),
-    "polar": lambda size: muon(size, 0.0, 0.5),
     "ns5": lambda size: muon(size, 0.0, 0.5, orthogonaliser="ns5"),
     "muon ns5": lambda size: muon(size, 0.95, 0.5, nesterov=True, orthogonaliser="ns5"),
     "adam": lambda size: Adam(size, 0.0, 0.9, 0.95, decay=0.5),
@@ -101,7 +99,7 @@ def tends(lab: Lab, rule: str, norm: str, **options: object) -> np.ndarray:
     return np.array([2 * one.last[norm] - quarter(one) for one in found])
 
 
-def exponents(found: list[Comparison], norm: str, since: int) -> np.ndarray:
+def exponents(found: list[Comparison], norm: str, since: float) -> np.ndarray:
     """The powers of t by which what is missing of the best margin falls from a step on, for every data set."""
     late = found[0].steps >= since
     logs = [np.log(1 - one.shares[norm][late]) for one in found]

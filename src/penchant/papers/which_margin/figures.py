@@ -114,7 +114,7 @@ def rest_points(lab: Lab) -> Table:
         sizes = np.linalg.svd(np.tensordot(found.shares, features(lab, seed), 1), compute_uv=False)
         x = sizes[sizes > 1e-9 * sizes[0]] / np.linalg.norm(sizes)
         texts = " ".join(f"{v:.5f}" for v in x), " ".join(f"{v:.4f}" for v in np.ravel(spread(x)))
-        shares = [compared(lab, rule, steps=20_000)[seed].last["spectral"] for rule in ("ns5", "muon ns5", "polar")]
+        shares = [compared(lab, rule, steps=20_000)[seed].last["spectral"] for rule in ("ns5", "muon ns5", "spectral")]
         rows.append((seed, muon.rest_share(lab, seed), *texts, *shares))
     of_steps = dict.fromkeys(("steps", "with momentum", "polar factor"), ".4f")
     columns = {"data set": "", "share at rest": ".6f", "x": "", "f(x)": "", **of_steps}
@@ -125,11 +125,11 @@ def rest_points(lab: Lab) -> Table:
 def gap(lab: Lab) -> Figure:
     """Mean share of the spectral margin with intervals, for steps and for the polar factor."""
     lines = []
-    for rule in ("ns5", "polar"):
+    for name, rule in (("ns5", "ns5"), ("polar", "spectral")):
         found = compared(lab, rule, steps=20_000)
         shares, steps = np.stack([one.shares["spectral"] for one in found]), found[0].steps
         late, error = steps >= 30, 2 * shares.std(axis=0, ddof=1) / np.sqrt(len(found))
-        lines.append(Line(rule, steps[late], shares.mean(axis=0)[late], error=error[late]))
+        lines.append(Line(name, steps[late], shares.mean(axis=0)[late], error=error[late]))
     rest = float(np.mean([muon.rest_share(lab, seed) for seed in range(len(best(lab)))]))
     lines.append(Line("rest point", np.array([30.0, 20_000.0]), np.array([rest, rest]), "prediction"))
     caption = "Means over twenty data sets with two standard errors: the gap of Newton-Schulz steps does not close."

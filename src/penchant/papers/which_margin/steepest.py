@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...lab import Lab, claim, derived
+from ...norms import norm_named
+from ...references.base import feature_rows
 from ...settings.classification import Multiclass
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most, close
@@ -16,9 +18,8 @@ from .theorems import FAN, RAVI
 
 def curvature_bound(data: Multiclass, norm: str) -> float:
     """B_N, the largest dual norm of a feature (e_y - e_c) x'."""
-    inputs = np.abs(np.asarray(data.inputs))
-    length = float(np.sqrt(2) * np.linalg.norm(inputs, axis=1).max())
-    return {"max": 2 * float(inputs.sum(axis=1).max()), "l1": float(inputs.max())}.get(norm, length)
+    rows = feature_rows(data, data.constrained()).reshape(-1, *data.weight_shape)
+    return max(map(norm_named(norm).dual, rows))
 
 
 def _sizes(lab: Lab, norm: str, times: float) -> tuple[float, ...]:

@@ -180,7 +180,7 @@ STEEPEST = Theorem(
     MARGIN,
     lambda optimiser: _steepest(optimiser, memory=False),
     _of_steps,
-    "missing margin O(t^-a) for a < 1/2, O(log t/sqrt t) at 1/2, O(t^-(1-a)) above, O(1/log t) at a = 1",
+    "missing margin O(t^-a) for a < 1/2, O(log t/sqrt(t)) at 1/2, O(t^(a-1)) above, O(1/log t) at a = 1",
 )
 MOMENTUM = Theorem(
     "momentum-margin",

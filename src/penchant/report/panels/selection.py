@@ -22,7 +22,8 @@ _SHOWN = 6  # singular values drawn
 _NORMS = {  # besides the l2 norm, which the common definitions have
     "nuclear": "sum of the singular values of the weight W",
     "l1": "sum of the absolute values of the weight",
-    "linf": "largest absolute value of the weight",
+    **dict.fromkeys(("linf", "max"), "largest absolute value of the weight"),
+    "spectral": "largest singular value of the weight W",
 }
 
 
