@@ -41,7 +41,7 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
             found = strict(found)
             write_bytes(place / f"{found['experiment']}.json", json.dumps(found).encode())
     if not found.get("runs"):
-        raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: more --minutes")
+        raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: run it again.")
     starts = "equal norms" in {one["variant"] for one in found["runs"]}
     curves = real_networks.curves, real_networks.by_variant(found)
     result = alexnet(found, *curves) if starts else real_networks.result(found)
@@ -74,7 +74,7 @@ def _measured(options: Namespace) -> Iterator[dict]:
         from ..bridge.torch_experiments import experiment as measure
     except ImportError:
         raise MissingExtra("torch", "`penchant experiment`") from None
-    asked = {key: value for key, value in vars(options).items() if key in (*ASKED, "full", "device", "minutes")}
+    asked = {key: value for key, value in vars(options).items() if key in (*ASKED, "full", "device")}
     return measure(options.experiment, folder=options.data, progress=lambda text: print(text, file=sys.stderr), **asked)
 
 
