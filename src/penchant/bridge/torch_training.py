@@ -71,7 +71,8 @@ def _step(
     size = lambda tensors: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
     before, gradient = [one.detach().clone() for one in parameters], size([one.grad for one in parameters])
     report: dict = optimiser.param_groups[0]
-    optimiser.step(**({"loss": loss.detach()} if "last_step" in report else {}))
+    rest: dict[str, Any] = {"loss": loss.detach()} if "last_step" in report else {}
+    optimiser.step(**rest)
     moved = size(torch._foreach_sub([one.detach() for one in parameters], before))
     told = torch.tensor([report.get("last_step", math.nan), report.get("capped", False)])
     return torch.stack([loss.detach(), gradient, *told.to(gradient), moved])

@@ -1,6 +1,5 @@
 """`experiment`: the papers' real networks. `probe`: the record of a PyTorch network, told and drawn. `kkt`: how far a network is from a KKT point."""
 
-import importlib.util
 import json
 import sys
 from argparse import Namespace
@@ -9,26 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, DataFileError, MissingExtra, PenchantError
-from ..exhibits import Table, plain
+from ..exhibits import plain
 from ..files import load_npz, write_bytes
 from ..lab import Study
 from ..report.networks import read_network, summary, write_page
 from ..report.page import render, save
+from . import Said
+from .options import attribute
+from .runs import aligned
 
 
-def probe(options: Namespace) -> tuple[dict, list[str]]:
+def probe(options: Namespace) -> Said:
     """Numbers and lines of a record; with --out its page too."""
     header, series = read_network(options.run)
     content = {**{key: header[key] for key in ("model", "layers", "blocks")}, "series": plain(series)}
     first = f"{header['model']}: {len(series['steps'])} records to step {series['steps'][-1]}"
-    text = [first, *_aligned(summary(header, series))]
+    layers = summary(header, series)
+    text = [first, *aligned(layers.rows, layers.columns), layers.caption]
     if options.out:
         content["page"] = str(write_page(options.run, options.out))
         text.append(f"page: {content['page']}")
-    return content, text
+    return Said(content, text)
 
 
-def experiment(options: Namespace) -> tuple[dict, list[str]]:
+def experiment(options: Namespace) -> Said:
     """Run an experiment of the papers on genuine data, or draw what one has written, as a page next to its numbers."""
     from ..papers.deep_linear.figures import result as alexnet
     from ..papers.self_attention import real_networks
@@ -48,7 +51,7 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
     study = Study(found["experiment"], f"{found['experiment']} (after {found['after']})", seeded=False)
     save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
-    return {**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"]
+    return Said({**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"])
 
 
 def _earlier(path: str) -> dict:
@@ -78,15 +81,7 @@ def _measured(options: Namespace) -> Iterator[dict]:
     return measure(options.experiment, folder=options.data, progress=lambda text: print(text, file=sys.stderr), **asked)
 
 
-def _aligned(table: Table) -> Iterator[str]:
-    rows = [table.columns, *table.rows]
-    widths = [max(len(str(row[k])) for row in rows) for k in range(len(table.columns))]
-    for row in rows:
-        yield "  ".join(f"{cell!s:>{width}}" for cell, width in zip(row, widths, strict=True))
-    yield table.caption
-
-
-def kkt(options: Namespace) -> tuple[dict, list[str]]:
+def kkt(options: Namespace) -> Said:
     """The meter on a module of the user's own; of several checkpoints the last is told, with the trend."""
     try:
         from ..bridge.kkt import trend
@@ -104,24 +99,18 @@ def kkt(options: Namespace) -> tuple[dict, list[str]]:
         way = trend(readings)
         content["trend"] = {"verdict": way.headline, "why": way.inequality, "measured": way.measured}
         lines.append(f"trend      {way}")
-    return plain(content), lines  # pyright: ignore[reportReturnType]
+    return Said(content, lines)
 
 
 def _named(place: str) -> list:
     """What a script calls by a name."""
     file, _, name = place.rpartition(":")
-    spec = importlib.util.spec_from_file_location("penchant_user_network", file) if Path(file).is_file() else None
-    if spec is None or spec.loader is None:
-        raise ArgumentError("model", "penchant kkt", "SCRIPT.py:NAME with a script that exists", repr(place))
-    script = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(script)
-        found = _made(getattr(script, name)) if hasattr(script, name) else []
+        found = _made(attribute(Path(file), name))
+    except PenchantError:
+        raise
     except (Exception, SystemExit) as error:
         raise DataFileError(f"'{place}' raised {type(error).__name__}: {error}") from error
-    if not hasattr(script, name):
-        known = ", ".join(word for word in vars(script) if not word.startswith("_"))
-        raise ArgumentError("model", "penchant kkt", f"one of {known}", f"'{name}'")
     if not found or not all(hasattr(one, "named_parameters") for one in found):
         required = "a module, a list of them, or a function that makes one"
         raise ArgumentError("model", "penchant kkt", required, repr(found))

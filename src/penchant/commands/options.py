@@ -1,8 +1,9 @@
 """From the options of the command line to a setting; files that must not be there, and losses that the user wrote."""
 
-import importlib.util
 from argparse import Namespace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import jax
@@ -70,18 +71,17 @@ def loss_of(text: str, setting: str) -> AbstractLoss:
 
 
 def attribute(file: Path, name: str) -> object:
+    """What a script of the user's own calls by a name; the file is executed."""
     if not file.is_file():
         raise DataFileError(f"There is no file '{file}'.")
-    module_spec = importlib.util.spec_from_file_location("penchant_user_loss", file)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
+    module = ModuleType("penchant_user_script")
     try:
-        module_spec.loader.exec_module(module)
+        SourceFileLoader(module.__name__, str(file)).exec_module(module)
     except (Exception, SystemExit) as error:
         raise DataFileError(f"'{file}' could not be executed: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
-        raise DataFileError(f"'{file}' defines no '{name}'.")
+        known = ", ".join(word for word in vars(module) if not word.startswith("_"))
+        raise ArgumentError("name", f"'{file}'", f"one of {known}", repr(name))
     return getattr(module, name)
 
 

@@ -31,6 +31,7 @@ from ..settings.files import read_arrays
 from ..theory.judge import optimiser_name
 from ..training.flags import kind_of, refuse
 from ..training.trajectory import settings_of
+from . import Said
 from .options import npz_name
 
 if TYPE_CHECKING:  # a prediction draws nothing
@@ -68,7 +69,7 @@ def _desk(options: Namespace) -> ModuleType:
     return import_module(f".{name}", __package__)
 
 
-def predict(options: Namespace) -> tuple[dict, list[str]]:
+def predict(options: Namespace) -> Said:
     """Theorem, hypotheses, certified reference and rivals for the user's data, and the same as text."""
     desk = _desk(options)
     if options.save:
@@ -76,10 +77,10 @@ def predict(options: Namespace) -> tuple[dict, list[str]]:
     content, lines, arrays = desk.predict(options)
     if options.save:
         content["saved"] = str(write_npz(options.save, content, arrays))
-    return content, [*lines, *_files(content)]
+    return Said(content, [*lines, *_files(content)])
 
 
-def train(options: Namespace) -> tuple[dict, list[str]]:
+def train(options: Namespace) -> Said:
     """Train on the user's data, judge the run against the prediction, and save what was asked for."""
     from ..report.panel import page, tell
 
@@ -103,7 +104,7 @@ def train(options: Namespace) -> tuple[dict, list[str]]:
         content |= page_of(options, found.paper, lambda: page(found.case, found.panels))
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
-    return content, [*text, *found.lines, *_files(content)]
+    return Said(content, [*text, *found.lines, *_files(content)], int("page_error" in content))
 
 
 def _asked(options: Namespace) -> str:

@@ -1,7 +1,7 @@
 """`sweep`: the runs of a spec into a store, and their picture."""
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from ..report.page import render, save
 from ..sweeps.boundary import Boundary, of_cells, summary
 from ..sweeps.spec import read_spec
 from ..sweeps.sweep import sweep
+from . import Said
 from .progress import progress
-from .runs import print_rows
+from .runs import aligned
 
 
 def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
@@ -26,7 +27,7 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     return {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in texts}
 
 
-def run_sweep(options: Namespace) -> dict:
+def run_sweep(options: Namespace) -> Said:
     """Run what is missing of a spec, and say what there is; with `--out` a page of its map or boundary."""
     more: dict[str, Any] = {"grid": _pairs(options.grid, "--grid"), **_pairs(options.set, "--set")}
     given = read_spec(options.spec or {}, **more, **({"seeds": options.seeds} if options.seeds else {}))
@@ -34,7 +35,7 @@ def run_sweep(options: Namespace) -> dict:
         check_writable(f"{options.out}/index.html")
         if not given.boundary and not (options.measure and given.grid):
             raise ArgumentError("--measure", "penchant sweep", "given with --out, for a sweep over a grid", "nothing")
-    with progress(given.boundary.get("runs") or len(given.rows())) as show:
+    with progress() as show:
         how = {name: getattr(options, name) for name in ("engine", "jobs", "retry", "store")}
         found = sweep(given, scheduler=options.scheduler or "", progress=show, **how)
     cells = summary(found.rows, tuple(given.grid), options.measure) if options.measure and given.grid else []
@@ -46,17 +47,17 @@ def run_sweep(options: Namespace) -> dict:
         study, where = Study(given.name, f"Sweep: {given.name}", seeded=False), options.out
         save(study, Result((), (shown,), tables), where, paper="", seed=0, full=False, seconds=0.0)
         told["page"] = str(render(where))
-    return told | {"cells": cells}
+    every = bool(found.rows) and sum(found.failures.values()) == len(found.rows)
+    return Said(told | {"cells": cells}, _lines(told, cells), int(every))
 
 
-def print_sweep(content: Mapping[str, Any]) -> None:
-    print(f"runs       {content['runs']}, of which {content['kept']} were there before; store: {content['store']}")
-    for reason, count in content["failures"].items():
-        print(f"failed     {count}: {reason}")
-    if content["cells"]:
-        print_rows([list(cell.values()) for cell in content["cells"]], list(content["cells"][0]))
-    if "page" in content:
-        print(f"page       {content['page']}")
+def _lines(told: Mapping[str, Any], cells: Sequence[dict]) -> Iterator[str]:
+    yield f"runs       {told['runs']}, of which {told['kept']} were there before; store: {told['store']}"
+    yield from (f"failed     {count}: {reason}" for reason, count in told["failures"].items())
+    if cells:
+        yield from aligned([list(cell.values()) for cell in cells], list(cells[0]))
+    if "page" in told:
+        yield f"page       {told['page']}"
 
 
 def _cells(cells: list[dict], measure: str) -> Table:

@@ -29,6 +29,7 @@ from ..training.flags import refuse
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
+from . import Said
 from .options import attribute, setting_and_start
 from .own import page_of
 from .progress import progress, sparse
@@ -37,7 +38,7 @@ _STEPS = 10_000
 _NOTHING = 1e-9  # of the best margin missing: the width of the brackets
 
 
-def which_margin(options: Namespace) -> tuple[dict, list[str]]:
+def which_margin(options: Namespace) -> Said:
     """What `which-margin` prints, for programs and for people; of several optimisers, separated by commas, each under its name."""
     names = (options.optimiser or "flow").split(",")
     if len(names) > 1 and (options.out or options.save):
@@ -53,9 +54,10 @@ def which_margin(options: Namespace) -> tuple[dict, list[str]]:
         data = setting.data if data is None else data  # the same object, whose best margins are kept
         found[name] = _one(asked, setting, start, data)
     if len(names) == 1:
-        return found[names[0]]
+        content, lines = found[names[0]]
+        return Said(content, lines, int("page_error" in content))
     lines = [line for name, (_, text) in found.items() for line in (f"optimiser  {name}", *text)]
-    return {name: content for name, (content, _) in found.items()}, lines
+    return Said({name: content for name, (content, _) in found.items()}, lines)
 
 
 def _setting(options: Namespace) -> tuple[Setting, PyTree]:
@@ -154,7 +156,7 @@ def _run(
         return follow_torch(setting, optimiser, start, options.steps or _STEPS), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
     prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
-    with progress(1) as show:
+    with progress() as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]
 
