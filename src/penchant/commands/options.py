@@ -75,6 +75,7 @@ def attribute(file: Path, name: str) -> object:
     if not file.is_file():
         raise DataFileError(f"There is no file '{file}'.")
     module = ModuleType("penchant_user_script")
+    module.__file__ = str(file)
     try:
         SourceFileLoader(module.__name__, str(file)).exec_module(module)
     except (Exception, SystemExit) as error:

@@ -76,15 +76,6 @@ def _lines(case: Case, found: dict) -> Iterator[str]:
         yield f"direction  1 - corr of {what} of these tokens: {number(value)}"
 
 
-def _rows(case: Case) -> Iterator[tuple[str, str]]:
-    run, limit = case.run, case.limit
-    yield "ending", f"{run.status.name}: {run.status.message}"
-    yield "log L, |W|, |u|", f"{run.log_excess[-1]:.6g}, {run.norm_W[-1]:.6g}, {run.norm_u[-1]:.6g}"
-    yield "selection", f"{limit.kind}, most attended tokens {list(limit.tokens)}"
-    yield "u to the decoder program, 1 - corr", f"{limit.decoder:.4g}"
-    yield from ((f"W to the {name} program, 1 - corr", f"{getattr(limit, name):.4g}") for name in _PROGRAMS)
-
-
 def _draw(case: Case) -> Iterator[Figure]:
     """W against the reference, its rivals and the programs of the tokens that were reached; both norms; the loss."""
     run, limit, steps = case.run, case.limit, case.run.steps
@@ -108,4 +99,4 @@ def _draw(case: Case) -> Iterator[Figure]:
     yield Figure("norms", "Norms of both blocks", "step", "norm", norms, "Frobenius and l2.", "log", "log")
 
 
-JOINT = Panel(lambda case: case.joint, _numbers, _lines, _rows, _draw, lambda case: _WORDS)
+JOINT = Panel(lambda case: case.joint, _numbers, _lines, draw=_draw, words=lambda case: _WORDS)
