@@ -6,7 +6,7 @@ with the random state, the flags and the buffers given back. Training has the sa
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -244,6 +244,14 @@ class Probe:
                     part = f"/{labels[k] if labels else k}" if values.ndim > 1 else ""
                     for step, value in zip(series["steps"], column, strict=True):
                         writer.add_scalar(f"probe/{name}{part}", float(value), int(step))
+
+    def finish(self, path: str | Path, writers: Iterable[Any]) -> None:
+        """The end of a training that someone else drives: a last record, the file, and the curves for those who write for TensorBoard."""
+        self.detach()
+        self.save(path)
+        for writer in writers:
+            if hasattr(writer, "add_scalar"):
+                self.write_scalars(writer)
 
     def save(self, path: str | Path, data: dict | None = None) -> Path:
         """Write a run file that `penchant probe` draws; `data` is where the data came from, the record of `penchant.data.load`."""
