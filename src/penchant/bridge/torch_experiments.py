@@ -17,8 +17,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 from .. import data
 from ..errors import ArgumentError
-from .torch import dense, equalise, small_alexnet
-from .torch_networks import Encoder, Split, VisionTransformer, digits
+from .torch_networks import Encoder, Split, VisionTransformer, dense, digits, equalise, small_alexnet
 from .torch_optimisers import SNGD, SPSmax
 from .torch_training import group_norms, train_network
 from .wordpiece import WordPiece

@@ -5,7 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import ArgumentError, DataFileError, MissingExtra, PenchantError
 from ..exhibits import plain
@@ -41,7 +41,7 @@ def experiment(options: Namespace) -> Said:
         found = _earlier(options.experiment)
     else:
         for found in _measured(options):
-            found = strict(found)
+            found = cast(dict, plain(found))
             write_bytes(place / f"{found['experiment']}.json", json.dumps(found).encode())
     if not found.get("runs"):
         raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: run it again.")
@@ -49,7 +49,7 @@ def experiment(options: Namespace) -> Said:
     curves = real_networks.curves, real_networks.by_variant(found)
     result = alexnet(found, *curves) if starts else real_networks.result(found)
     study = Study(found["experiment"], f"{found['experiment']} (after {found['after']})", seeded=False)
-    save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
+    save(study, result, place, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
     return Said({**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"])
 
@@ -64,11 +64,6 @@ def _earlier(path: str) -> dict:
     if missing := {"experiment", "after", "data", "settings", "runs", "seconds"} - known:
         raise DataFileError(f"'{path}' was not written by `penchant experiment`: it has no '{min(missing)}'.")
     return found
-
-
-def strict(found: dict) -> dict:
-    """The same without what JSON has no word for: numbers that are not finite are null."""
-    return json.loads(json.dumps(found), parse_constant=lambda _: None)
 
 
 def _measured(options: Namespace) -> Iterator[dict]:

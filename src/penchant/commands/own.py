@@ -130,7 +130,7 @@ def page_of(options: Namespace, paper: str, result: "Callable[[], Result]") -> d
     name = _readable(Path(options.data).name)
     try:
         study = Study(PAGE, f"Your data: {name}")
-        save(study, result(), options.out, paper=paper, seed=options.seed, full=False, seconds=0.0)
+        save(study, result(), options.out, paper=paper, seed=options.seed)
         return {"page": str(render(options.out))}
     except (OSError, PenchantError) as error:  # those two explain themselves
         return {"page": None, "page_error": f"{type(error).__name__}: {error}"}

@@ -45,7 +45,7 @@ def run_sweep(options: Namespace) -> Said:
         shown = found.refined.figure("boundary") if refined else _picture(cells, given.grid, options.measure)
         tables = () if refined else (_cells(cells, options.measure),)
         study, where = Study(given.name, f"Sweep: {given.name}", seeded=False), options.out
-        save(study, Result((), (shown,), tables), where, paper="", seed=0, full=False, seconds=0.0)
+        save(study, Result((), (shown,), tables), where)
         told["page"] = str(render(where))
     every = bool(found.rows) and sum(found.failures.values()) == len(found.rows)
     return Said(told | {"cells": cells}, _lines(told, cells), int(every))

@@ -63,8 +63,8 @@ def _short(figure: dict) -> dict:
     return {**{name: figure[name] for name in _SHOWN}, "lines": lines}
 
 
-def draw(figure: dict, path: Path) -> str:
-    """Draw a figure; writes the SVG file and returns its markup for the page."""
+def draw(figure: dict, path: Path) -> Path:
+    """Draw a figure as an SVG file."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -95,8 +95,7 @@ def draw(figure: dict, path: Path) -> str:
         axes.legend(fontsize="small", frameon=full)
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
-    write_bytes(path, buffer.getvalue().encode())
-    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+    return write_bytes(path, buffer.getvalue().encode())
 
 
 def _window(figure: dict, visible: list) -> tuple[float, float] | None:

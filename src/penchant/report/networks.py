@@ -132,5 +132,5 @@ def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
     study = Study(re.sub(r"[^\w-]", "-", name, flags=re.ASCII), title)
     drawn = Result((), tuple(figures(*read_network(path))), (summary(header, arrays),), {}, WORDS) if network else None
     result = drawn or run_page(header, arrays)
-    save(study, result, directory, paper="", seed=0, full=False, seconds=0.0)
+    save(study, result, directory)
     return render(directory)

@@ -238,7 +238,14 @@ def _finding(finding: Finding) -> dict:
 
 
 def save(
-    study: Study, result: Result, directory: str | Path, *, paper: str, seed: int, full: bool, seconds: float
+    study: Study,
+    result: Result,
+    directory: str | Path,
+    *,
+    paper: str = "",
+    seed: int = 0,
+    full: bool = False,
+    seconds: float = 0.0,
 ) -> Path:
     """Write `study.json` and one trajectory file per run under `directory`/study-name; returns that folder.
 
@@ -267,6 +274,5 @@ def save(
 def report(findings: Sequence[Verdict | Finding], directory: str | Path) -> Path:
     """Write verdicts (or findings with statement and citation) to `directory` and make its page; returns the page."""
     items = tuple(item if isinstance(item, Finding) else Finding("", item) for item in findings)
-    study = Study("verdicts", "Verdicts", lambda lab: Result(items, ()))
-    save(study, Result(items, ()), directory, paper="", seed=0, full=False, seconds=0.0)
+    save(Study("verdicts", "Verdicts"), Result(items, ()), directory)
     return render(directory)

@@ -91,8 +91,15 @@ def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | Non
     return {"made": data.data if isinstance(data, Aligned) else data}, truth
 
 
+def joint_rule(options: Any, data: JointTokens, decays: tuple[float, float] | None = None) -> Any:
+    """A rule for attention and decoder by its name; a length left open is the 1/(4 B^2) of the theorem."""
+    row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
+    size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
+    return row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap, decays))
+
+
 def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
-    """Attention and decoder together; a length left open is the 1/(4 B^2) of the theorem."""
+    """Attention and decoder together."""
     if options.optimiser not in JOINT or options.setting not in (None, "joint"):
         wanted = f"one of {', '.join(JOINT)} on tokens without a decoder"
         raise ArgumentError("optimiser", SPEC, wanted, options.optimiser)
@@ -100,10 +107,7 @@ def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
         raise ArgumentError("steps", SPEC, "the budget of joint training", "another")
     scale = 1e-3 if options.scale is None else options.scale
     begin = normal_start(data, options.seed, scale) if options.start == "small" else None
-    row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
-    size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
-    rule = row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap))
-    setting = joint_setting(data, begin, LOSSES[options.loss or "exponential"]())
+    rule, setting = joint_rule(options, data), joint_setting(data, begin, LOSSES[options.loss or "exponential"]())
     steps = 10_000 if options.steps is None else options.steps
     return Member(setting, rule, setting.start(), steps, (), None, _takes(vars(options), "joint"))
 
