@@ -47,7 +47,8 @@ def equalise(module: nn.Module, *, seed: int = 0) -> None:
     """Give every dense layer normal weights of Frobenius norm 4 and no bias, so that no layer starts out larger than another."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for layer in map(module.get_submodule, dense(module)):
+        layers: dict[str, Any] = dict(module.named_modules())
+        for layer in map(layers.__getitem__, dense(module)):
             drawn = torch.randn(layer.weight.shape, generator=generator, dtype=torch.float64)
             layer.weight.copy_(4.0 * drawn / drawn.norm())
             if layer.bias is not None:
