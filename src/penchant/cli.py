@@ -2,7 +2,6 @@
 
 import argparse
 import gc
-import io
 import json
 import os
 import re
@@ -42,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, `coverage` an item without one, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names of files need not be text; they are printed as they are
-            stream.reconfigure(errors="surrogateescape")
+        if change := getattr(stream, "reconfigure", None):
+            change(errors="surrogateescape")  # names of files need not be text; they are printed as they are
     heard = _listen()
     try:
         options = _parser().parse_args(arguments)

@@ -25,7 +25,7 @@ class JaxGradients:
         check_float64()
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
         start, unravel = ravel_pytree(wide)
-        inputs = jnp.asarray(inputs) if isinstance(inputs, np.ndarray) else inputs
+        inputs = jnp.asarray(inputs) if type(inputs) is np.ndarray else inputs
         self._function = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(
             len(np.asarray(labels)), -1
         )

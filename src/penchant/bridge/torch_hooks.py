@@ -29,7 +29,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     """The module itself, without what `torch.compile` and data-parallel wrappers put around it."""
     wrapped = type(model).__name__ in ("DataParallel", "DistributedDataParallel")
     inner = getattr(model, "_orig_mod", model.module if wrapped else None)
-    return unwrap(inner) if isinstance(inner, nn.Module) else model
+    return model if inner is None else unwrap(inner)
 
 
 def scores(found: Any) -> Any:

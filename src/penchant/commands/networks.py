@@ -60,7 +60,7 @@ def _earlier(path: str) -> dict:
         found = json.loads(Path(path).read_text())
     except ValueError as error:
         raise DataFileError(f"'{path}' is no JSON: {error}.") from error
-    known = set(found if isinstance(found, dict) else ())
+    known = set(found if type(found) is dict else ())
     if missing := {"experiment", "after", "data", "settings", "runs", "seconds"} - known:
         raise DataFileError(f"'{path}' was not written by `penchant experiment`: it has no '{min(missing)}'.")
     return found

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, warn
-from ..flow.flow import GradientFlow
+from ..flow.flow import is_flow
 from ..optimisers.base import Optimiser
 from ..settings.base import Setting
 from ..settings.files import LOSSES, default_loss, guess, read_arrays
@@ -36,7 +36,7 @@ def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyT
     arrays = read_arrays(options.start) if options.start.endswith(".npz") else {}
     if "header" not in arrays:
         return None
-    silent = isinstance(optimiser, GradientFlow) or hasattr(optimiser, "account")
+    silent = is_flow(optimiser) or hasattr(optimiser, "account")
     asking = setting, cast(Optimiser, optimiser), start
     found = None if silent else load_memory(options.start, *asking)
     lost = any(name.startswith("memory_") for name in arrays)

@@ -97,8 +97,7 @@ def train(options: Namespace) -> Said:
     if options.store:
         from .runs import keep
 
-        numbers = {name: value for name, value in content.items() if isinstance(value, str | int | float)}
-        told = {"status": content.get("status", ""), **numbers, "name": Path(options.data).name}
+        told = {"status": content.get("status", ""), **_single(content), "name": Path(options.data).name}
         keep(options.store, "train", [{**told, "asked": _asked(options)}], fingerprint())
     if options.out and found.paper:
         content |= page_of(options, found.paper, lambda: page(found.case, found.panels))
@@ -107,9 +106,14 @@ def train(options: Namespace) -> Said:
     return Said(content, [*text, *found.lines, *_files(content)], int("page_error" in content))
 
 
+def _single(values: Mapping) -> dict:
+    """Those that are one number or text."""
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
+
+
 def _asked(options: Namespace) -> str:
     """The options that decide a run, and the digest of its data."""
-    kept = {name: value for name, value in vars(options).items() if isinstance(value, str | int | float)}
+    kept = _single(vars(options))
     left = ("data", "save", "out", "store", "overwrite", "json")
     data = hashlib.sha256(Path(options.data).read_bytes()).hexdigest()[:16]
     return f"{data} {json.dumps({name: kept[name] for name in sorted(kept) if name not in left})}"

@@ -66,7 +66,7 @@ def _written(columns: Sequence[str], rows: Sequence[tuple], ending: str) -> byte
 
 def aligned(rows: Sequence[Sequence], columns: Sequence[str]) -> Iterator[str]:
     """The first rows of a table, column under column."""
-    short = lambda value: f"{value:.5g}" if isinstance(value, float) else str(value).partition("\n")[0]
+    short = lambda value: f"{value:.5g}" if type(value) is float else str(value).partition("\n")[0]
     text = [columns, *([short(value) for value in row] for row in rows[:_SHOWN])]
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     for row in text:

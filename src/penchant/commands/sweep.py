@@ -11,7 +11,7 @@ from ..exhibits import Figure, Line, Result, Table, table
 from ..files import check_writable
 from ..lab import Study
 from ..report.page import render, save
-from ..sweeps.boundary import Boundary, of_cells, summary
+from ..sweeps.boundary import of_cells, summary
 from ..sweeps.spec import read_spec
 from ..sweeps.sweep import sweep
 from . import Said
@@ -41,7 +41,7 @@ def run_sweep(options: Namespace) -> Said:
     cells = summary(found.rows, tuple(given.grid), options.measure) if options.measure and given.grid else []
     told = {"runs": len(found.rows), "kept": found.kept, "failures": found.failures, "store": options.store}
     if options.out:
-        refined = isinstance(found.refined, Boundary)
+        refined = found.refined is not None
         shown = found.refined.figure("boundary") if refined else _picture(cells, given.grid, options.measure)
         tables = () if refined else (_cells(cells, options.measure),)
         study, where = Study(given.name, f"Sweep: {given.name}", seeded=False), options.out
@@ -61,14 +61,14 @@ def _lines(told: Mapping[str, Any], cells: Sequence[dict]) -> Iterator[str]:
 
 
 def _cells(cells: list[dict], measure: str) -> Table:
-    forms = {name: ".4g" if isinstance(value, float) else "" for name, value in cells[0].items()}
+    forms = {name: ".4g" if type(value) is float else "" for name, value in cells[0].items()}
     return table("cells", measure, forms, [tuple(cell.values()) for cell in cells], "With 95 % intervals.")
 
 
 def _picture(cells: list[dict], grid: Mapping[str, tuple], measure: str) -> Figure:
     """A map over two numbers; otherwise a line with intervals over the first number for each value of the other keys."""
     value = "share" if "share" in cells[0] else "mean"
-    axes = [name for name, values in grid.items() if len(values) > 1 and not isinstance(values[0], str | bool)]
+    axes = [name for name, values in grid.items() if len(values) > 1 and type(values[0]) in (int, float)]
     axes = axes or list(grid)[:1]
     column = lambda name, some: np.array([cell[name] for cell in some], float)
     spread = lambda name: "log" if min(grid[name]) > 0 and max(grid[name]) > 20 * min(grid[name]) else "linear"

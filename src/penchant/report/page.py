@@ -198,7 +198,7 @@ def read_saved(path: Path, kind: str) -> dict:
 
 def _check_shape(shape: Any, value: Any, where: str) -> None:
     """Refuse what a page cannot show: a shape is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing."""
-    if not isinstance(value, shape if isinstance(shape, type | UnionType) else type(shape)):
+    if not isinstance(value, shape if type(shape) in (type, UnionType) else type(shape)):
         raise DataFileError(f"{where} is {value!r:.80}.")
     match shape:
         case [part]:

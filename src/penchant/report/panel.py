@@ -9,6 +9,7 @@ import numpy as np
 from ..exhibits import DEFINITIONS, Figure, Finding, Result, Saved, Table, only
 from ..theory.base import Hypothesis
 from ..verdict import Verdict
+from .figures import visible
 
 
 @runtime_checkable
@@ -85,11 +86,8 @@ def page(case: C, panels: Iterable[Panel[C]]) -> Result:
 def happens(figure: Figure) -> bool:
     """Whether anything happens on the axes of a figure: a curve of the run that can be drawn there and is not constant."""
     for line in figure.lines:
-        x, y = np.asarray(line.x, float), np.asarray(line.y, float)
-        seen = np.isfinite(x) & np.isfinite(y)
-        seen &= (x > 0) | (figure.x_scale != "log")
-        seen &= (y > 0) | (figure.y_scale != "log")
-        if line.style != "prediction" and seen.sum() > 1 and np.ptp(y[seen]) > 1e-12 * np.abs(y[seen]).max():
+        x, y, _ = visible(vars(line), vars(figure))
+        if line.style != "prediction" and len(x) > 1 and np.ptp(y) > 1e-12 * np.abs(y).max():
             return True
     return False
 

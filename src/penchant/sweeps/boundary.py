@@ -37,7 +37,7 @@ def holds(event: str, row: Mapping[str, Any]) -> bool | None:
     value = row.get(column)
     if value is None or (row.get("status") == "failed" and column != "status"):
         return None
-    return bool(_COMPARE[comparison](value, wanted if isinstance(value, str) else float(wanted)))
+    return bool(_COMPARE[comparison](value, wanted if type(value) is str else float(wanted)))
 
 
 def check_column(rows: Sequence[Mapping[str, Any]], measure: str) -> None:

@@ -60,7 +60,7 @@ def member(row: Mapping[str, Any]) -> Member:
     options = SimpleNamespace(**{**_OPTIONS, **row, "seed": row.get("start_seed", row["seed"])})
     arrays, truth = ({}, None) if "data" in row else _generated(row)
     arrays = arrays or read_arrays(row["data"])
-    if isinstance(arrays.get("made"), JointTokens):
+    if type(arrays.get("made")) is JointTokens:
         return _joint(options, arrays["made"])
     kind = options.setting or (_SETTINGS[type(arrays["made"])] if "made" in arrays else guess(arrays))
     if kind not in KINDS:
@@ -87,8 +87,8 @@ def _takes(row: Mapping[str, Any], kind: str) -> tuple[str, ...]:
 def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
     """The data of a generator, and the weight that it planted."""
     data = generated(row)
-    data, truth = data if isinstance(data, tuple) else (data, None)
-    return {"made": data.data if isinstance(data, Aligned) else data}, truth
+    data, truth = data if type(data) is tuple else (data, None)
+    return {"made": data.data if type(data) is Aligned else data}, truth
 
 
 def joint_rule(options: Any, data: JointTokens, decays: tuple[float, float] | None = None) -> Any:

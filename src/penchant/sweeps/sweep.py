@@ -57,7 +57,7 @@ def sweep(
     >>> [row["smallest_margin"] > 0 for row in pt.sweep(spec, engine="here").rows]
     [False, True]
     """
-    asked = spec if isinstance(spec, Spec) else read_spec(spec)
+    asked = spec if type(spec) is Spec else read_spec(spec)  # pyright: ignore[reportArgumentType]
     if jobs is not None and jobs < 1:
         raise ArgumentError("jobs", "sweep", "at least 1", jobs)
     if engine not in ENGINES:
@@ -152,7 +152,7 @@ class _Job:
 
 def _shape(row: Mapping[str, Any]) -> str:
     """What runs of a group have in common: all but numbers with a point, and seeds."""
-    return str([(key, value) for key, value in row.items() if not isinstance(value, float) and key not in SEEDS])
+    return str([(key, value) for key, value in row.items() if type(value) is not float and key not in SEEDS])
 
 
 def _groups(rows: Mapping[str, dict], slow: bool) -> Iterator[list[str]]:

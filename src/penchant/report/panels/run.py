@@ -160,4 +160,5 @@ VERDICT = Panel(
     lambda case, found: (
         f"{'' if number else 'verdict':10} {line}" for number, line in enumerate(case.verdict.lines())
     ),
+    drawn_elsewhere,
 )
