@@ -28,7 +28,7 @@ class Attention(NamedTuple):
 def unwrap(model: nn.Module) -> nn.Module:
     """The module itself, without what `torch.compile` and data-parallel wrappers put around it."""
     wrapped = type(model).__name__ in ("DataParallel", "DistributedDataParallel")
-    inner = getattr(model, "_orig_mod", model.module if wrapped else None)
+    inner: Any = getattr(model, "_orig_mod", model.module if wrapped else None)
     return model if inner is None else unwrap(inner)
 
 
