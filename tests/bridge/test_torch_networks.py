@@ -6,9 +6,9 @@ import pytest
 from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
+from penchant.bridge.torch_experiments import group_norms, train_network  # noqa: E402
 from penchant.bridge.torch_networks import GROUPS, VisionTransformer, digits  # noqa: E402
 from penchant.bridge.torch_optimisers import SNGD, SPSmax  # noqa: E402
-from penchant.bridge.torch_training import group_norms, train_network  # noqa: E402
 
 
 def small():

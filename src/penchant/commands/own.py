@@ -77,7 +77,7 @@ def predict(options: Namespace) -> Said:
     content, lines, arrays = desk.predict(options)
     if options.save:
         content["saved"] = str(write_npz(options.save, content, arrays))
-    return Said(content, [*lines, *_files(content)])
+    return Said(content, [*lines, *written(content)])
 
 
 def train(options: Namespace) -> Said:
@@ -103,7 +103,7 @@ def train(options: Namespace) -> Said:
         content |= page_of(options, found.paper, lambda: page(found.case, found.panels))
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
-    return Said(content, [*text, *found.lines, *_files(content)], int("page_error" in content))
+    return Said(content, [*text, *found.lines, *written(content)], int("page_error" in content))
 
 
 def _single(values: Mapping) -> dict:
@@ -119,7 +119,7 @@ def _asked(options: Namespace) -> str:
     return f"{data} {json.dumps({name: kept[name] for name in sorted(kept) if name not in left})}"
 
 
-def _files(content: dict) -> Iterable[str]:
+def written(content: dict) -> Iterable[str]:
     """Where the run and its page were written."""
     yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name) is not None)
     if "page_error" in content:

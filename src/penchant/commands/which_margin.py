@@ -31,7 +31,7 @@ from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from . import Said
 from .options import attribute, setting_and_start
-from .own import page_of
+from .own import page_of, written
 from .progress import progress, sparse
 
 _STEPS = 10_000
@@ -107,7 +107,7 @@ def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str
         yield f"verdict    {verdict}"
     if decide is not None:
         yield f"to decide  {decide}"
-    yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name))
+    yield from written(content)
 
 
 def _default_steps(options: Namespace, setting: Setting) -> None:

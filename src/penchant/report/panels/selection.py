@@ -53,13 +53,9 @@ def _measured_rate(case: Case) -> str:
         found = slope(-run.log_excess, sines)
         return f"sin(angle) ~ (-log R)^{found} over the last decade of -log R" if found[-1].isdigit() else found
     x, unit = (run.log_time, "log t") if is_flow(case) else (run.steps.astype(float), "steps")
-    if not (np.isfinite(x[-1]) and x[-1] > 10):
-        return "too short a run to fit"
-    try:
-        found = log_log_slope(x, np.nan_to_num(misalignments(run, reference)), (x[-1] / 10, x[-1]))
-    except ArgumentError:
-        return "too few records to fit"
-    return f"1 - corr ~ ({unit})^{found:.3f} over the last decade"
+    long = np.isfinite(x[-1]) and x[-1] > 10
+    found = slope(x, np.nan_to_num(misalignments(run, reference))) if long else "too short a run"
+    return f"1 - corr ~ ({unit})^{found} over the last decade" if found[-1].isdigit() else found
 
 
 def _direction_lines(case: Case, found: dict) -> Iterator[str]:
