@@ -19,7 +19,7 @@ from .lab import KINDS, Lab, Paper, claims_in
 from .optimisers.base import Optimiser
 from .problem import Problem, read
 from .settings.base import Data, Parametrisation, Setting
-from .theory.base import Hypothesis, Prediction, Theorem
+from .theory.base import Prediction, Theorem
 from .training.status import Status
 from .training.train import train
 from .training.trajectory import Trajectory
@@ -112,7 +112,10 @@ def check_theorem(theorem: Theorem, setting: Problem, optimiser: eqx.Module, run
     found = theorem.predict(setting, optimiser)
     _require(isinstance(found, Prediction), "`predict` does not return a Prediction")
     for one in found.hypotheses:
-        _check_hypothesis(one)
+        _require(one.name and one.detail, f"a hypothesis needs a name and what its slack measures: {one}")
+        known = one.holds is not None and not np.isnan(one.slack)
+        right = not known or one.holds == (one.slack >= 0)
+        _require(right, f"the slack {one.slack:g} of {one.name} has the wrong sign")
     names = [one.name for one in (*found.hypotheses, *found.rivals)]
     _require(len(set(names)) == len(names), "two hypotheses or rivals have one name")
     _require(found.rivals, "a prediction without rivals cannot be told from anything")
@@ -121,12 +124,6 @@ def check_theorem(theorem: Theorem, setting: Problem, optimiser: eqx.Module, run
     _require(bracket is None or bracket.lower <= bracket.upper, "the reference is not certified: lower > upper")
     if run is not None:
         _require(isinstance(theorem.family.judge(found, run), Verdict), "`judge` does not return a Verdict")
-
-
-def _check_hypothesis(found: Hypothesis) -> None:
-    _require(found.name and found.detail, f"a hypothesis needs a name and what its slack measures: {found}")
-    if found.holds is not None and not np.isnan(found.slack):
-        _require(found.holds == (found.slack >= 0), f"the slack {found.slack:g} of {found.name} has the wrong sign")
 
 
 def check_paper(paper: Paper, lab: Lab | None = None, tell: Callable[[str], None] = lambda text: None) -> None:

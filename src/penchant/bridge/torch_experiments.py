@@ -151,15 +151,12 @@ def _alexnet(width: float = 1.0, hidden: int = 4096) -> Make:
     return lambda arrays, seed: small_alexnet(width, hidden, seed=seed)
 
 
-def _encoder(arrays: dict, seed: int) -> nn.Module:
-    return Encoder(arrays, int(arrays["train_labels"].max()) + 1, seed=seed)
-
-
 def _rates(sgd: float, sngd: tuple[float, float], sps: float, adam: float) -> dict[str, tuple[str, float, float]]:
     rows = {"SGD": (sgd, 0.0), "SNGD": sngd, "SPS": (1.0, sps), "Adam": (adam, 0.0)}
     return {name: (name, *row) for name, row in rows.items()}
 
 
+_ENCODER: Make = lambda arrays, seed: Encoder(arrays, int(arrays["train_labels"].max()) + 1, seed=seed)
 _TEXT = _rates(1e-3, (1e-2, 1e-2), 1e-2, 2e-5)
 _STARTS: dict[str, tuple[str, float, float]] = dict.fromkeys(("default start", "equal norms"), ("momentum", 0.05, 0.0))
 _FINE, _WIDE = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0, 100.0)
@@ -185,7 +182,7 @@ EXPERIMENTS = {
     ),
     **{
         f"encoder-{name}": Experiment(
-            *(name, _encoder, _TEXT, batch, 3, _WIDE, length), quick=_FEW, after=f"Vasudeva et al., {figures}"
+            *(name, _ENCODER, _TEXT, batch, 3, _WIDE, length), quick=_FEW, after=f"Vasudeva et al., {figures}"
         )
         for name, batch, length, figures in (
             ("imdb", 32, 128, "Figures 1 and 4"),

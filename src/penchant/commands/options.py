@@ -67,7 +67,12 @@ def loss_of(text: str, setting: str) -> AbstractLoss:
     if not isinstance(found, AbstractLoss):
         fix = f"{name} = penchant.UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
         raise ArgumentError("--loss", "penchant", f"a loss named '{name}' in '{path}'", repr(found), fix)
-    return _try_loss(found, path)
+    try:  # what it raises would come out of the middle of a run
+        for part in (found.log_value, found.log_slope):
+            part(jnp.ones(2))
+    except Exception as error:
+        raise DataFileError(f"The loss of '{path}' raises {type(error).__name__}: {error}") from error
+    return found
 
 
 def attribute(file: Path, name: str) -> object:
@@ -84,13 +89,3 @@ def attribute(file: Path, name: str) -> object:
         known = ", ".join(word for word in vars(module) if not word.startswith("_"))
         raise ArgumentError("name", f"'{file}'", f"one of {known}", repr(name))
     return getattr(module, name)
-
-
-def _try_loss(loss: AbstractLoss, path: str) -> AbstractLoss:
-    """The loss, once it has been called: what it raises would come out of the middle of a run."""
-    try:
-        for part in (loss.log_value, loss.log_slope):
-            part(jnp.ones(2))
-    except Exception as error:
-        raise DataFileError(f"The loss of '{path}' raises {type(error).__name__}: {error}") from error
-    return loss

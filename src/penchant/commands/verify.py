@@ -198,15 +198,12 @@ def _rows(claims: list[tuple[Paper, Claim]], jobs: int, fresh: bool, exact: bool
     with progress() as show:
 
         def tell(row: dict, left: float) -> None:
-            show(f"[{next(number)}/{total}] {row['claim']}: {row['verdict']}, about {_duration(left)} left")
+            wait = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+            show(f"[{next(number)}/{total}] {row['claim']}: {row['verdict']}, about {wait} left")
 
         for row in check_all(missing, jobs, tell, exact, studies) if total else ():
             found[row["claim"]] = row
     return [found[claim.name] for _, claim in claims]
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _studies(papers: Sequence[Paper], options: Namespace) -> list:

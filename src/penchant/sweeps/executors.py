@@ -55,12 +55,6 @@ def _process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
 
 
-def _kill(worker: ProcessPoolExecutor) -> None:
-    for process in (worker._processes or {}).values():
-        process.kill()
-    worker.shutdown(wait=False, cancel_futures=True)
-
-
 @contextmanager
 def pool(jobs: int, scheduler: str = "") -> Iterator[Run]:
     """In `jobs` spawned processes of one thread, which stay for the next tasks."""
@@ -70,7 +64,9 @@ def pool(jobs: int, scheduler: str = "") -> Iterator[Run]:
             yield partial(_pooled, workers, jobs)
         finally:
             for worker in workers:
-                _kill(worker)
+                for process in (worker._processes or {}).values():
+                    process.kill()
+                worker.shutdown(wait=False, cancel_futures=True)
 
 
 def _pooled(

@@ -164,21 +164,13 @@ def _misalignment(run: Trajectory, one: Any) -> float:
     return misalignment(run.weight(), solve(run.setting.data).weight)
 
 
-def _recovery(run: Trajectory, one: Any) -> float:
-    """Squared distance to the planted weight over its squared norm."""
-    return float(((run.weight() - one.truth) ** 2).sum() / (one.truth**2).sum())
-
-
-def _l1_ratio(run: Trajectory, one: Any) -> float:
-    return float(np.abs(run.weight()).sum() / np.abs(one.truth).sum())
-
-
 PLANTED = {"recovery": "the generator sparse_regression", "l1_ratio": "the generator sparse_regression"}
 MEASURES: dict[str, Measure] = {
     "misalignment": _misalignment,
     "limit": lambda run, one: detect_limit(run).kind,
-    "recovery": _recovery,
-    "l1_ratio": _l1_ratio,
+    # squared distance to the planted weight over its squared norm
+    "recovery": lambda run, one: float(((run.weight() - one.truth) ** 2).sum() / (one.truth**2).sum()),
+    "l1_ratio": lambda run, one: float(np.abs(run.weight()).sum() / np.abs(one.truth).sum()),
     "l1_norm": lambda run, one: float(np.abs(run.weight()).sum()),
     "l2_norm": lambda run, one: float(np.linalg.norm(run.weight())),
 }

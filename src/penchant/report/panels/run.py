@@ -124,12 +124,6 @@ def _draw(case: Case) -> Iterator[Figure]:
     yield series(case, "residual", "Residual", "relative residual", residual, what, "log")
 
 
-def _predicted(case: Case) -> Iterator[tuple[str, str]]:
-    if case.prediction:
-        yield "theorem", case.prediction.theorem.name
-        yield "predicted rate", case.prediction.rate
-
-
 def _verdict(case: Told) -> dict:
     found = case.verdict
     return {"verdict": found.headline, "facts": found.facts, "inequality": found.inequality, "detail": found.detail}
@@ -141,10 +135,12 @@ MADE = Panel(
     lambda case, found: (f"optimiser  {found['optimiser']}",),
     drawn_elsewhere,
 )
-PREDICTED = Panel(
+PREDICTED = Panel[Case](
     lambda case: True,
     lambda case: {"prediction": case.prediction and describe(case.prediction, None if case.joint else case.run.at(0))},
-    rows=_predicted,
+    rows=lambda case: (
+        (("theorem", case.foreseen.theorem.name), ("predicted rate", case.foreseen.rate)) if case.prediction else ()
+    ),
     draw=lambda case: (hypotheses(case.prediction.hypotheses),) if case.prediction else (),
 )
 RUN = Panel(lambda case: not case.joint, _numbers, _lines)
