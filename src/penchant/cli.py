@@ -20,6 +20,15 @@ from .training.flags import FLAGS, add_experiment, add_flags, seed
 if TYPE_CHECKING:
     from .commands import Said
 
+_DOING = {  # what commands that compile do first
+    "study": "importing, computing",
+    "predict": "importing, looking for a theorem, checking its hypotheses, solving the reference",
+    "train": "importing, predicting, compiling, training",
+    "which-margin": "importing, bracketing the best margins, training",
+    "sweep": "importing",
+    "explore": "importing, drawing",
+    "docs": "importing, looking for theorems",
+}
 _SMALL = 2**14  # bytes of data on which code that compiles in half the time runs as fast
 
 
@@ -137,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_evidence(commands: "argparse._SubParsersAction") -> None:
     _add(commands, "studies", "list the studies", "verify:list_studies")
-    study = _add(commands, "study", "run one study and write its page", "verify:run_study", "importing, computing")
+    study = _add(commands, "study", "run one study and write its page", "verify:run_study")
     study.add_argument("name", metavar="NAME", help="one of `penchant studies`")
     study.add_argument("--seed", type=seed, default=0, help="seed of the data (default 0)")
     study.add_argument("--full", action="store_true", help="the paper's size instead of a quick one")
@@ -155,34 +164,21 @@ def _add_evidence(commands: "argparse._SubParsersAction") -> None:
     verify.add_argument("--seed", type=seed, default=0, help="seed of the studies (default 0)")
     verify.add_argument("--store", metavar="DIR", help="also keep the verdicts in a run store")
     coverage = _add(
-        commands, "coverage", "every numbered item of the papers, its claims and their verdicts", "verify:list_coverage"
+        commands, "coverage", "every numbered item of the papers, its claims, their verdicts", "verify:list_coverage"
     )
     coverage.add_argument("papers", nargs="*", metavar="PAPER", help="only items of these papers")
 
 
 def _add_own(commands: "argparse._SubParsersAction") -> None:
-    predict = _add(
-        commands,
-        "predict",
-        "theorem, hypotheses, reference and rivals for your data",
-        "own:predict",
-        "importing, looking for a theorem, checking its hypotheses, solving the reference",
-    )
+    predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", "own:predict")
     add_flags(predict, training=False)
-    train = _add(
-        commands,
-        "train",
-        "train on your data and judge the run",
-        "own:train",
-        "importing, predicting, compiling, training",
-    )
+    train = _add(commands, "train", "train on your data and judge the run", "own:train")
     add_flags(train, training=True)
     which = _add(
         commands,
         "which-margin",
         "train on your data and say which norm's margin is maximised",
         "which_margin:which_margin",
-        "importing, bracketing the best margins, training",
     )
     add_flags(which, training=True, own=True)
     check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", "pages:check")
@@ -191,11 +187,7 @@ def _add_own(commands: "argparse._SubParsersAction") -> None:
 
 def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
     sweep = _add(
-        commands,
-        "sweep",
-        "many runs over a grid and seeds, into a store that goes on where it was",
-        "sweep:run_sweep",
-        "importing",
+        commands, "sweep", "many runs over a grid and seeds, into a store that goes on where it was", "sweep:run_sweep"
     )
     sweep.add_argument("spec", nargs="?", metavar="SPEC.toml", help="what to run; or --set, --grid and --seeds")
     sweep.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="fix a key of the spec")
@@ -236,45 +228,29 @@ def _add_networks(commands: "argparse._SubParsersAction") -> None:
         "data", metavar="DATA.npz", help="arrays `inputs` and `labels` (classes, or -1 and 1 for one output)"
     )
     kkt.add_argument("--tolerance", type=float, default=1e-2, help="sqrt(T) of a KKT point (default 0.01)")
-    run = _add(
-        commands, "experiment", "an experiment of the papers on genuine data, with PyTorch", "networks:experiment"
-    )
+    run = _add(commands, "experiment", "an experiment of the papers on genuine data", "networks:experiment")
     names = "vit-mnist, vit-cifar10, alexnet-cifar10, encoder-imdb, ..., or NAME.json of an earlier run"
     run.add_argument("experiment", metavar="NAME", help=names)
     add_experiment(run)
 
 
 def _add_pages(commands: "argparse._SubParsersAction") -> None:
-    explore = _add(
-        commands,
-        "explore",
-        "write the explorer: one HTML file that trains in the browser",
-        "pages:explore",
-        "importing, drawing",
-    )
+    explore = _add(commands, "explore", "write the explorer: one HTML file that trains in the browser", "pages:explore")
     explore.add_argument("data", nargs="?", metavar="DATA", help="also your own data, as for `train`")
     explore.add_argument("--out", default="explorer.html", metavar="FILE", help="the file (default: explorer.html)")
-    docs = _add(
-        commands,
-        "docs",
-        "build the site: a page per theorem and claim, the guide, the explorer",
-        "pages:docs",
-        "importing, looking for theorems",
-    )
+    docs = _add(commands, "docs", "build the site: a page per theorem and claim, the guide, the explorer", "pages:docs")
     docs.add_argument("--docs", default="docs", metavar="DIR", help="the folder of the guide (default: docs)")
     docs.add_argument("--report", default="report", metavar="DIR", help="verdicts and figures (default: report)")
     docs.add_argument("--out", default="site", metavar="DIR", help="where to write (default: site)")
-    report = _add(
-        commands, "report", "make the page of a saved run, or of a directory that penchant wrote", "pages:report"
-    )
+    report = _add(commands, "report", "draw a saved run, or a directory that penchant wrote", "pages:report")
     report.add_argument("saved", metavar="RUN.npz|DIR", help="what `train --save` or a probe saved, or `--out` wrote")
     report.add_argument("--out", default="out", metavar="DIR", help="of a saved run: where to write (default: out)")
 
 
-def _add(commands: "argparse._SubParsersAction", name: str, text: str, place: str, doing: str = "") -> _Parser:
-    """A command is a function of `commands/`, by module and name; `doing` says what it does first, where it compiles."""
+def _add(commands: "argparse._SubParsersAction", name: str, text: str, place: str) -> _Parser:
+    """A command is a function of `commands/`, by module and name."""
     parser = commands.add_parser(name, help=text, description=text)
-    parser.set_defaults(command=place, doing=doing)
+    parser.set_defaults(command=place, doing=_DOING.get(name, ""))
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
 

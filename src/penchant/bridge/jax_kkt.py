@@ -26,11 +26,9 @@ class JaxGradients:
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
         start, unravel = ravel_pytree(wide)
         inputs = jnp.asarray(inputs) if type(inputs) is np.ndarray else inputs
-        self._function = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(
-            len(np.asarray(labels)), -1
-        )
-        self.start = np.asarray(start)
-        self.samples, self._pairs = margin_pairs(np.asarray(labels), self._function(start).shape[1])
+        self.start, known = np.asarray(start), np.asarray(labels)
+        self._function = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(len(known), -1)
+        self.samples, self._pairs = margin_pairs(known, self._function(start).shape[1])
         self._scale(1.0, 0)
 
     def _scale(self, size: float, degree: int) -> None:

@@ -247,15 +247,12 @@ def _curve(cone: Cone, first: tuple, radii: Sequence[float]) -> tuple[tuple[Radi
         drawn = [rng.permuted(one, axis=1) for one in free]
         control = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, drawn)
         nearby = np.where(np.hstack(free), np.hstack(kinks.distances), 0.0)
+        far = float(np.linalg.norm(nearby, axis=1).max())
         exact, rows = sum(bool(one.any()) for one in free) <= 1, (which[weights > 0], best[weights > 0])
         count = sum(int(one.sum()) for one in free)
         other = generated(control, (first[1], first[0]), False)[3] if count else math.nan
         below = max(lower, 0.0) if exact else 0.0
-        found.append(
-            Radius(
-                rho, count, float(np.linalg.norm(nearby, axis=1).max()), distance, below, max(upper, 0.0), other, exact
-            )
-        )
+        found.append(Radius(rho, count, far, distance, below, max(upper, 0.0), other, exact))
     return tuple(found), kinks
 
 

@@ -245,9 +245,8 @@ class _Bench:
         given |= {"variants": _chosen(kind.variants, given["variants"])} if "variants" in given else {}
         quick = {**({} if full else kind.quick), **given}
         self.device = torch.device(device)
-        self.kind = kind._replace(
-            **{key: quick[key] for key in ("epochs", "factors", "network", "variants") if key in quick}
-        )
+        own = ("epochs", "factors", "network", "variants")
+        self.kind = kind._replace(**{key: quick[key] for key in own if key in quick})
         self.seeds = quick.get("seeds", (0, 1, 2))
         for word, least in {"epochs": self.kind.epochs, "factors": min(self.kind.factors)}.items():
             if not least > 0:
@@ -316,14 +315,8 @@ def experiment(
     settings |= {"epochs of the paper": EXPERIMENTS[name].epochs, "variants": kind.variants, "full": full}
     settings |= {"factors": kind.factors, "seeds": list(bench.seeds)}
     settings |= {"samples": len(bench.train[1]), "test samples": len(bench.test[1])}
-    found = {
-        "experiment": name,
-        "after": kind.after,
-        "data": bench.records,
-        "settings": settings,
-        "grid": [],
-        "runs": [],
-    }
+    found = {"experiment": name, "after": kind.after, "data": bench.records, "settings": settings}
+    found |= {"grid": [], "runs": []}
     found |= {"device": place, "software": {"torch": torch.__version__, "numpy": np.__version__}}
     grid = product(kind.variants, kind.factors) if len(kind.factors) > 1 else ()
     jobs: list[tuple] = [("grid", variant, factor, 0, trial) for variant, factor in grid]

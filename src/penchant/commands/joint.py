@@ -51,9 +51,8 @@ def _ask(options: Namespace) -> tuple[Setting, Optimiser]:
         fix = "it is the standard deviation of --start small"
         raise ArgumentError("--scale", "penchant", "left out unless --start small", options.scale, fix)
     data = _data(options)
-    return joint_setting(data, _start(options, data), LOSSES[options.loss]()), joint_rule(
-        options, data, _decays(options)
-    )
+    setting = joint_setting(data, _start(options, data), LOSSES[options.loss]())
+    return setting, joint_rule(options, data, _decays(options))
 
 
 def predict(options: Namespace) -> Predicted:

@@ -87,10 +87,8 @@ def coverage(papers: Sequence[Paper], verdicts: Mapping[str, str] | None = None)
 def _covered(paper: Paper, row: dict, verdicts: Mapping[str, str]) -> dict:
     wanted = set(references(row["item"]))
     names = {claim.name: claim for claim in paper.claims if wanted & set(cited(paper, claim.citation))}
-    found = {
-        name: verdicts.get(name) or (kept(paper, one) or {}).get("verdict", "not checked yet")
-        for name, one in names.items()
-    }
+    known = lambda one: verdicts.get(one.name) or (kept(paper, one) or {}).get("verdict", "not checked yet")
+    found = {name: known(one) for name, one in names.items()}
     studies = [study.name for study in paper.studies if wanted & set(references(study.title))]
     status = "checked" if found or studies else "explained" if row["note"] else "missing"
     places = {name: one.place for name, one in names.items()}
@@ -141,10 +139,12 @@ def find_claims(names: Sequence[str], papers: Sequence[Paper]) -> list[tuple[Pap
         now = dashed(old_ids.get(dashed(name), name))
         if now not in known:
             near = get_close_matches(name, [claim.name for _, claim in known.values()], 1) if now else []
+            guess = "".join(f"did you mean {one}? " for one in near)
             fix = (
-                "".join(f"did you mean {one}? " for one in near) + "`penchant coverage` lists them by paper and number"
+                f"{guess}`penchant coverage` lists them by paper and number"
+                if now
+                else "it is a test now, or a row of a table, or was left out"
             )
-            fix = fix if now else "it is a test now, or a row of a table, or was left out"
             wanted = "the id of a claim" if now else "one that is still a claim"
             raise ArgumentError("--claim", "penchant verify", wanted, repr(name), fix)
         found.append(known[now])

@@ -42,9 +42,8 @@ def which_margin(options: Namespace) -> Said:
     """What `which-margin` prints, for programs and for people; of several optimisers, separated by commas, each under its name."""
     names = (options.optimiser or "flow").split(",")
     if len(names) > 1 and (options.out or options.save):
-        raise ArgumentError(
-            "--optimiser", "penchant which-margin", "a single one with --out and --save", options.optimiser
-        )
+        wanted = "a single one with --out and --save"
+        raise ArgumentError("--optimiser", "penchant which-margin", wanted, options.optimiser)
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     found, data = {}, None
@@ -199,6 +198,5 @@ def _lines(found: Comparison, prediction: Prediction | None, run: Trajectory) ->
     yield f"theorem    {f'{prediction.theorem.name}: {prediction.theorem.statement}' if prediction else 'none covers this optimiser'}"
     if prediction:
         failed = [one for one in prediction.hypotheses if one.holds is not True]
-        yield from (
-            f"           {one.name} {'fails' if one.holds is False else 'is open'}: {one.meaning}" for one in failed
-        )
+        told = {False: "fails", None: "is open"}
+        yield from (f"           {one.name} {told[one.holds]}: {one.meaning}" for one in failed)
