@@ -84,8 +84,6 @@ def _picture(cells: list[dict], grid: Mapping[str, tuple], measure: str) -> Figu
     for cell in cells:
         others.setdefault(", ".join(f"{name} = {cell[name]}" for name in grid if name != axes[0]), []).append(cell)
     half = lambda some: (column("high", some) - column("low", some)) / 2
-    drawn = [
-        Line(name or measure, column(axes[0], some), column(value, some), "points", half(some))
-        for name, some in others.items()
-    ]
+    points = lambda some: (column(axes[0], some), column(value, some), "points", half(some))
+    drawn = [Line(name or measure, *points(some)) for name, some in others.items()]
     return Figure("line", measure, axes[0], measure, tuple(drawn), "Half of 95 % intervals as bars.", spread(axes[0]))

@@ -206,9 +206,8 @@ def _copied(figure: tuple[dict, dict], report: Path, folder: Path) -> str:
 def build(docs: Path, report: Path, out: Path) -> Path:
     """Write the source next to the site and let Sphinx build it, every warning an error; returns the start page."""
     if not (docs / "guide.md").exists():
-        raise ArgumentError(
-            "--docs", "penchant docs", "the folder of the guide, in a checkout of penchant", repr(str(docs))
-        )
+        wanted = "the folder of the guide, in a checkout of penchant"
+        raise ArgumentError("--docs", "penchant docs", wanted, repr(str(docs)))
     try:
         sphinx = import_module("sphinx.cmd.build")
     except ImportError:

@@ -124,6 +124,5 @@ def write_explorer(path: str | Path, own: Spec | None = None) -> Path:
     parts = {name: (folder / file).read_text(encoding="utf-8") for name, file in names.items()}
     text = json.dumps(({"own": own} if own else {}) | presets(), separators=(",", ":"))
     parts["presets"] = text.replace("<", "\\u003c")  # so that no name ends the script it stands in
-    return write_bytes(
-        Path(path), environment("report/explorer").get_template("explorer.html").render(**parts).encode()
-    )
+    page = environment("report/explorer").get_template("explorer.html").render(**parts)
+    return write_bytes(Path(path), page.encode())

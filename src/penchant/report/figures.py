@@ -188,9 +188,8 @@ def gauges(claim: dict) -> list[Gauge]:
     if not len(texts) == len(predicted) == len(measured):
         return [Gauge(claim["inequality"], None, None, None)]
     side = lambda text: "right" if re.search(r"(?:>=|<) \S+$", text) else "left"  # what fails is told as < or >
-    return [
-        Gauge(text, p, m, _place(text, p, m), side(text)) for text, p, m in zip(texts, predicted, measured, strict=True)
-    ]
+    rows = zip(texts, predicted, measured, strict=True)
+    return [Gauge(*row, _place(*row), side(row[0])) for row in rows]
 
 
 def _place(text: str, predicted: float | None, measured: float | None) -> float | None:

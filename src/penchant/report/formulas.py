@@ -180,11 +180,9 @@ def typeset(text: str) -> "Markup":
     text = _SIGNED.sub(signed, _PAIR.sub(r"⟨\1⟩", _STARRED.sub(r"^{⋆\1}", text.replace("O~(", "Õ("))))
     spelt = lambda piece: _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], piece)
     told = lambda formula, piece: _formula(piece) if formula else escape(spelt(piece), quote=False)
-    parts = (
-        "".join(told(*run) for run in _runs(piece)) if k % 2 == 0 else f"<code>{escape(piece)}</code>"
-        for k, piece in enumerate(text.split("`"))
-    )
-    return Markup("".join(parts))
+    sentence = lambda piece: "".join(told(*run) for run in _runs(piece))
+    quoted = lambda piece: f"<code>{escape(piece)}</code>"
+    return Markup("".join((quoted if k % 2 else sentence)(piece) for k, piece in enumerate(text.split("`"))))
 
 
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.

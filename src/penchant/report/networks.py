@@ -113,11 +113,8 @@ def run_page(header: dict, arrays: Series) -> Result:
     columns, caption = {"series": "", "first": ".6g", "last": ".6g"}, f"{len(steps)} records."
     told = [(name, json.dumps(value).strip('"')) for name, value in header.items()]
     about = "A run file has no data in it, and so no verdict: `penchant train DATA --out DIR` has."
-    tables = (
-        table("ends", "Start and end", columns, ends, caption),
-        Table("made", "How it was made", ("what", "value"), tuple(told), about),
-    )
-    return Result((), drawn, tables, {}, DEFINITIONS)
+    made = Table("made", "How it was made", ("what", "value"), tuple(told), about)
+    return Result((), drawn, (table("ends", "Start and end", columns, ends, caption), made), {}, DEFINITIONS)
 
 
 def write_page(path: str | os.PathLike, directory: str | Path) -> Path:

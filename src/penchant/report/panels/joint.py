@@ -82,10 +82,8 @@ def _draw(case: Case) -> Iterator[Figure]:
     moved, turned = run.norm_W > 0, run.norm_u > 0
     to = lambda place: joint_misalignments(run, place)[moved]
     first = next(iter(case.places), "")
-    lines = [
-        Line(f"W to the {'predicted direction' if name == first else f'rival {name}'}", steps[moved], to(place))
-        for name, place in case.places.items()
-    ]
+    label = lambda name: f"W to the {'predicted direction' if name == first else f'rival {name}'}"
+    lines = [Line(label(name), steps[moved], to(place)) for name, place in case.places.items()]
     if limit.references is not None:
         reached = {name: getattr(limit.references, name).weight for name in _PROGRAMS}
         lines += [Line(f"W to the {name} program", steps[moved], to(place)) for name, place in reached.items()]
