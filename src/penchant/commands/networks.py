@@ -24,7 +24,7 @@ def probe(options: Namespace) -> Said:
     content = {**{key: header[key] for key in ("model", "layers", "blocks")}, "series": plain(series)}
     first = f"{header['model']}: {len(series['steps'])} records to step {series['steps'][-1]}"
     layers = summary(header, series)
-    text = [first, *aligned(layers.rows, layers.columns), layers.caption]
+    text = [first, *aligned(layers.rows, layers.columns, len(layers.rows)), layers.caption]
     if options.out:
         content["page"] = str(write_page(options.run, options.out))
         text.append(f"page: {content['page']}")

@@ -64,15 +64,15 @@ def _written(columns: Sequence[str], rows: Sequence[tuple], ending: str) -> byte
     return text.getvalue().encode()
 
 
-def aligned(rows: Sequence[Sequence], columns: Sequence[str]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence], columns: Sequence[str], most: int = _SHOWN) -> Iterator[str]:
     """The first rows of a table, column under column."""
     short = lambda value: f"{value:.5g}" if type(value) is float else str(value).partition("\n")[0]
-    text = [columns, *([short(value) for value in row] for row in rows[:_SHOWN])]
+    text = [columns, *([short(value) for value in row] for row in rows[:most])]
     widths = [max(map(len, column)) for column in zip(*text, strict=True)]
     for row in text:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    if len(rows) > _SHOWN:
-        yield f"... {len(rows) - _SHOWN} more (--json or --export has all)"
+    if len(rows) > most:
+        yield f"... {len(rows) - most} more (--json or --export has all)"
 
 
 def keep(path: str | None, kind: str, rows: Sequence[Mapping[str, Any]], code: str) -> None:
