@@ -76,7 +76,7 @@ def test_a_loss_of_the_users_own_is_read_from_a_file(capsys, data, tmp_path):
     code, found = asked(capsys, "predict", data, "--widths", "4", "--loss", f"{path}:half")
     assert code == 0
     assert found["holds"]
-    for name, words in (("other", "a loss named"), ("missing", "defines no")):
+    for name, words in (("other", "a loss named"), ("missing", "one of")):
         code, found = asked(capsys, "predict", data, "--loss", f"{path}:{name}")
         assert code == 2
         assert words in found["message"]

@@ -2,7 +2,6 @@
 
 import argparse
 import gc
-import io
 import json
 import os
 import re
@@ -13,14 +12,24 @@ import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn
 
 from . import __version__
 from .training.flags import FLAGS, add_experiment, add_flags, seed
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from .commands import Said
+
+_DOING = {  # what commands that compile do first
+    "study": "importing, computing",
+    "predict": "importing, looking for a theorem, checking its hypotheses, solving the reference",
+    "train": "importing, predicting, compiling, training",
+    "which-margin": "importing, bracketing the best margins, training",
+    "sweep": "importing",
+    "explore": "importing, drawing",
+    "docs": "importing, looking for theorems",
+}
 _SMALL = 2**14  # bytes of data on which code that compiles in half the time runs as fast
-_ASKS = {"kkt": "model", "experiment": "experiment", "probe": "run"}  # what tells the commands of networks apart
 
 
 class _UsageError(Exception):
@@ -41,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, `coverage` an item without one, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names of files need not be text; they are printed as they are
-            stream.reconfigure(errors="surrogateescape")
+        if change := getattr(stream, "reconfigure", None):
+            change(errors="surrogateescape")  # names of files need not be text; they are printed as they are
     heard = _listen()
     try:
         options = _parser().parse_args(arguments)
@@ -59,11 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(options, "store", None):  # refused before the work, not after it
             from .sweeps.store import Store
 
-            Store(options.store, writes=options.command is not _runs)
+            Store(options.store, writes=options.command != "runs:runs")
         with warnings.catch_warnings():
             warnings.simplefilter("always", PenchantWarning)
             warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
-            return options.command(options)
+            return _run(options)
     except PenchantError as error:
         return _refuse(type(error).__name__, str(error), options.json)
     except KeyboardInterrupt:
@@ -136,14 +145,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_evidence(commands: "argparse._SubParsersAction") -> None:
-    _add(commands, "studies", "list the studies", _studies)
-    study = _add(commands, "study", "run one study and write its page", _study)
+    _add(commands, "studies", "list the studies", "verify:list_studies")
+    study = _add(commands, "study", "run one study and write its page", "verify:run_study")
     study.add_argument("name", metavar="NAME", help="one of `penchant studies`")
     study.add_argument("--seed", type=seed, default=0, help="seed of the data (default 0)")
     study.add_argument("--full", action="store_true", help="the paper's size instead of a quick one")
     study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
     study.add_argument("--store", metavar="DIR", help="also keep its findings in a run store")
-    verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
+    verify = _add(commands, "verify", "check every claim, with its refutation twin", "verify:verify")
     verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
     verify.add_argument("--claim", action="append", metavar="ID", help="only this claim (again for more); old ids work")
     verify.add_argument("--all", action="store_true", help="also what the papers do not say: ours and observed")
@@ -154,23 +163,32 @@ def _add_evidence(commands: "argparse._SubParsersAction") -> None:
     verify.add_argument("--exact", action="store_true", help="prove every reference in rational arithmetic as well")
     verify.add_argument("--seed", type=seed, default=0, help="seed of the studies (default 0)")
     verify.add_argument("--store", metavar="DIR", help="also keep the verdicts in a run store")
-    coverage = _add(commands, "coverage", "every numbered item of the papers, its claims and their verdicts", _coverage)
+    coverage = _add(
+        commands, "coverage", "every numbered item of the papers, its claims, their verdicts", "verify:list_coverage"
+    )
     coverage.add_argument("papers", nargs="*", metavar="PAPER", help="only items of these papers")
 
 
 def _add_own(commands: "argparse._SubParsersAction") -> None:
-    predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
+    predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", "own:predict")
     add_flags(predict, training=False)
-    train = _add(commands, "train", "train on your data and judge the run", _train)
+    train = _add(commands, "train", "train on your data and judge the run", "own:train")
     add_flags(train, training=True)
-    which = _add(commands, "which-margin", "train on your data and say which norm's margin is maximised", _which_margin)
+    which = _add(
+        commands,
+        "which-margin",
+        "train on your data and say which norm's margin is maximised",
+        "which_margin:which_margin",
+    )
     add_flags(which, training=True, own=True)
-    check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
+    check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", "pages:check")
     check.add_argument("certificate", metavar="certificate.json")
 
 
 def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
-    sweep = _add(commands, "sweep", "many runs over a grid and seeds, into a store that goes on where it was", _sweep)
+    sweep = _add(
+        commands, "sweep", "many runs over a grid and seeds, into a store that goes on where it was", "sweep:run_sweep"
+    )
     sweep.add_argument("spec", nargs="?", metavar="SPEC.toml", help="what to run; or --set, --grid and --seeds")
     sweep.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="fix a key of the spec")
     sweep.add_argument(
@@ -186,7 +204,7 @@ def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
         "--measure", metavar="WHAT", help="a column, or an event such as 'smallest_margin > 0', for tables and pictures"
     )
     sweep.add_argument("--out", metavar="DIR", help="write a page with the map or the boundary")
-    runs = _add(commands, "runs", "what a run store holds: list, group, export, prune, check", _runs)
+    runs = _add(commands, "runs", "what a run store holds: list, group, export, prune, check", "runs:runs")
     runs.add_argument("store", nargs="?", default="runs", metavar="STORE", help="default: runs")
     runs.add_argument("--where", metavar="SQL", help="only these runs, such as \"d = 8 and status = 'failed'\"")
     runs.add_argument("--by", metavar="COLUMNS", help="group by these (default: kind, name, status)")
@@ -199,10 +217,10 @@ def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
 
 
 def _add_networks(commands: "argparse._SubParsersAction") -> None:
-    probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", _network)
+    probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", "networks:probe")
     probe.add_argument("run", metavar="RUN.npz", help="what `Probe.save` of penchant.bridge.torch_probe wrote")
     probe.add_argument("--out", metavar="DIR", help="also write its page")
-    kkt = _add(commands, "kkt", "how far a PyTorch network is from a KKT point of its margin problem", _network)
+    kkt = _add(commands, "kkt", "how far a PyTorch network is from a KKT point of its margin problem", "networks:kkt")
     kkt.add_argument(
         "model", metavar="SCRIPT.py:NAME", help="a module, a function that makes one, or a list of checkpoints"
     )
@@ -210,188 +228,64 @@ def _add_networks(commands: "argparse._SubParsersAction") -> None:
         "data", metavar="DATA.npz", help="arrays `inputs` and `labels` (classes, or -1 and 1 for one output)"
     )
     kkt.add_argument("--tolerance", type=float, default=1e-2, help="sqrt(T) of a KKT point (default 0.01)")
-    run = _add(commands, "experiment", "an experiment of the papers on genuine data, with PyTorch", _network)
+    run = _add(commands, "experiment", "an experiment of the papers on genuine data", "networks:experiment")
     names = "vit-mnist, vit-cifar10, alexnet-cifar10, encoder-imdb, ..., or NAME.json of an earlier run"
     run.add_argument("experiment", metavar="NAME", help=names)
     add_experiment(run)
 
 
 def _add_pages(commands: "argparse._SubParsersAction") -> None:
-    explore = _add(commands, "explore", "write the explorer: one HTML file that trains in the browser", _explore)
+    explore = _add(commands, "explore", "write the explorer: one HTML file that trains in the browser", "pages:explore")
     explore.add_argument("data", nargs="?", metavar="DATA", help="also your own data, as for `train`")
     explore.add_argument("--out", default="explorer.html", metavar="FILE", help="the file (default: explorer.html)")
-    docs = _add(commands, "docs", "build the site: a page per theorem and claim, the guide, the explorer", _docs)
+    docs = _add(commands, "docs", "build the site: a page per theorem and claim, the guide, the explorer", "pages:docs")
     docs.add_argument("--docs", default="docs", metavar="DIR", help="the folder of the guide (default: docs)")
     docs.add_argument("--report", default="report", metavar="DIR", help="verdicts and figures (default: report)")
     docs.add_argument("--out", default="site", metavar="DIR", help="where to write (default: site)")
-    report = _add(commands, "report", "make the page of a saved run, or of a directory that penchant wrote", _report)
+    report = _add(commands, "report", "draw a saved run, or a directory that penchant wrote", "pages:report")
     report.add_argument("saved", metavar="RUN.npz|DIR", help="what `train --save` or a probe saved, or `--out` wrote")
     report.add_argument("--out", default="out", metavar="DIR", help="of a saved run: where to write (default: out)")
 
 
-def _add(commands: "argparse._SubParsersAction", name: str, text: str, command: Callable) -> argparse.ArgumentParser:
+def _add(commands: "argparse._SubParsersAction", name: str, text: str, place: str) -> _Parser:
+    """A command is a function of `commands/`, by module and name."""
     parser = commands.add_parser(name, help=text, description=text)
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=place, doing=_DOING.get(name, ""))
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
 
 
-def _show(options: argparse.Namespace, content: T, text: Callable[[T], None]) -> None:
+def _run(options: argparse.Namespace) -> int:
+    module, _, name = options.command.partition(":")
+    call = lambda: getattr(import_module(f".commands.{module}", __package__), name)(options)
+    content, lines, code = _compiling(options, call) if options.doing else call()
     if options.json:
         from .exhibits import plain
 
         print(json.dumps(plain(content), indent=2))
     else:
-        text(content)
-
-
-def _studies(options: argparse.Namespace) -> int:
-    from .papers import PAPERS
-
-    rows = [
-        {"name": study.name, "title": study.title, "paper": paper.name} for paper in PAPERS for study in paper.studies
-    ]
-    told = "\n".join("{name:28}{title}  [{paper}]".format(**row) for row in rows)
-    _show(options, rows, lambda _: print(told))
-    return 0
-
-
-def _prepare(data: str = "") -> None:
-    """Before JAX is used: what was compiled before is found again, and programs do not carry where each of their lines comes from."""
-    from .cache import compile_quickly, keep_compiled
-
-    if data and os.path.isfile(data) and os.path.getsize(data) < _SMALL:
-        compile_quickly()
-    keep_compiled()
-    import jax
-
-    jax.config.update("jax_traceback_in_locations_limit", 0)
-
-
-def _study(options: argparse.Namespace) -> int:
-    _prepare()
-    from .commands.verify import print_study, run_study
-
-    _show(options, run_study(options), print_study)
-    return 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    from .commands.verify import print_ledger, verify
-
-    rows, trusted = verify(options)
-    _show(options, rows, print_ledger)
-    return 0 if trusted else 1
-
-
-def _coverage(options: argparse.Namespace) -> int:
-    from .commands.verify import coverage, print_coverage
-    from .papers import find_papers
-
-    rows = coverage(find_papers(tuple(options.papers)))
-    _show(options, rows, print_coverage)
-    return 1 if any(row["status"] == "missing" for row in rows) else 0
-
-
-def _predict(options: argparse.Namespace) -> int:
-    _own("predict", options, "importing, looking for a theorem, checking its hypotheses, solving the reference")
-    return 0
-
-
-def _train(options: argparse.Namespace) -> int:
-    content = _own("train", options, "importing, predicting, compiling, training")
-    return 1 if "page_error" in content else 0
-
-
-def _which_margin(options: argparse.Namespace) -> int:
-    content = _own("which_margin", options, "importing, bracketing the best margins, training", "which_margin")
-    return 1 if "page_error" in content else 0
-
-
-def _own(command: str, options: argparse.Namespace, doing: str, desk: str = "own") -> dict:
-    """`predict`, `train` or `which-margin` on the user's own data. What is imported stays: nothing is gained by looking for garbage among it."""
-    from .commands.progress import spinner
-
-    with spinner(doing):
-        gc.disable()
-        _prepare(getattr(options, "data", ""))
-        module = import_module(f".commands.{desk}", __package__)
-        gc.freeze()
-        gc.enable()
-        content, text = getattr(module, command)(options)
-    _show(options, content, lambda _: print("\n".join(text)))
-    return content
-
-
-def _network(options: argparse.Namespace) -> int:
-    from .commands import networks
-
-    work = next(one for one in (networks.kkt, networks.experiment, networks.probe) if _ASKS[one.__name__] in options)
-    content, text = work(options)
-    _show(options, content, lambda _: print("\n".join(text)))
-    return 0
-
-
-def _sweep(options: argparse.Namespace) -> int:
-    _prepare()
-    from .commands.sweep import print_sweep, run_sweep
-
-    content = run_sweep(options)
-    _show(options, content, print_sweep)
-    return int(sum(content["failures"].values()) == content["runs"])
-
-
-def _runs(options: argparse.Namespace) -> int:
-    from .commands.runs import print_runs, runs
-
-    content, code = runs(options)
-    _show(options, content, print_runs)
+        print(*lines, sep="\n")
     return code
 
 
-def _check(options: argparse.Namespace) -> int:
-    from .check import check
+def _compiling(options: argparse.Namespace, call: Callable[[], "Said"]) -> "Said":
+    """Before JAX is used: what was compiled before is found again, and programs do not carry where each of their lines comes from. What is imported stays."""
+    from .cache import compile_quickly, keep_compiled
+    from .commands.progress import spinner
 
-    with open(options.certificate, encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    try:
-        found = {"proved": check(text), "about": json.loads(text).get("about", "data that are not named")}
-        _show(options, found, lambda content: print("proved: {proved}\nabout: {about}".format(**content)))
-    except ValueError as error:  # whatever is wrong with a certificate, it proves nothing
-        _show(options, {"refused": str(error)}, lambda content: print(content["refused"]))
-        return 1
-    return 0
+    with spinner(options.doing):
+        gc.disable()
+        data = getattr(options, "data", None) if "optimiser" in options else None
+        if data and os.path.isfile(data) and os.path.getsize(data) < _SMALL:
+            compile_quickly()
+        keep_compiled()
+        import jax
 
-
-def _explore(options: argparse.Namespace) -> int:
-    _prepare()
-    from .report.explore import own_spec, write_explorer
-
-    return _written(options, write_explorer(options.out, own_spec(options.data) if options.data else None))
-
-
-def _docs(options: argparse.Namespace) -> int:
-    _prepare()
-    from pathlib import Path
-
-    from .report.catalogue import build
-
-    return _written(options, build(Path(options.docs), Path(options.report), Path(options.out)))
-
-
-def _report(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from .report.networks import write_page
-    from .report.page import render
-
-    page = write_page(options.saved, options.out) if Path(options.saved).is_file() else render(options.saved)
-    return _written(options, page)
-
-
-def _written(options: argparse.Namespace, page: object) -> int:
-    _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
-    return 0
+        jax.config.update("jax_traceback_in_locations_limit", 0)
+        import_module(f".commands.{options.command.partition(':')[0]}", __package__)
+        gc.freeze()
+        gc.enable()
+        return call()
 
 
 if __name__ == "__main__":

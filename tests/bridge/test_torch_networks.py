@@ -6,9 +6,9 @@ import pytest
 from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
+from penchant.bridge.torch_experiments import group_norms, train_network  # noqa: E402
 from penchant.bridge.torch_networks import GROUPS, VisionTransformer, digits  # noqa: E402
 from penchant.bridge.torch_optimisers import SNGD, SPSmax  # noqa: E402
-from penchant.bridge.torch_training import group_norms, train_network  # noqa: E402
 
 
 def small():
@@ -40,12 +40,12 @@ def test_records_are_those_of_the_steps(make):
     (images, labels), test = digits()
     train, network = (images[:200], labels[:200]), small()
     run = train_network(network, train, test, make(network.parameters()), epochs=3, batch=50)
-    assert len(run.batch_loss) == len(run.displacement) == 12
-    assert len(run.train_loss) == len(run.test_accuracy) == len(run.norms["head"]) == 4
-    assert run.train_loss[-1] < run.train_loss[0]
-    known = np.isfinite(run.step_size)
-    moved = np.asarray(run.step_size)[known] * np.asarray(run.gradient_norm)[known]
-    np.testing.assert_allclose(np.asarray(run.displacement)[known], moved, rtol=1e-3)  # float32 differences
+    assert len(run["batch_loss"]) == len(run["displacement"]) == 12
+    assert len(run["train_loss"]) == len(run["test_accuracy"]) == len(run["norms"]["head"]) == 4
+    assert run["train_loss"][-1] < run["train_loss"][0]
+    known = np.isfinite(run["step_size"])
+    moved = np.asarray(run["step_size"])[known] * np.asarray(run["gradient_norm"])[known]
+    np.testing.assert_allclose(np.asarray(run["displacement"])[known], moved, rtol=1e-3)  # float32 differences
 
 
 def test_the_same_seed_trains_the_same_network():
@@ -53,7 +53,7 @@ def test_the_same_seed_trains_the_same_network():
     for _ in range(2):
         network, (train, test) = small(), digits(100)
         run = train_network(network, train, test, SNGD(network.parameters(), 0.1), epochs=1, batch=50, seed=3)
-        ends.append(run.train_loss)
+        ends.append(run["train_loss"])
     assert ends[0] == ends[1]
 
 

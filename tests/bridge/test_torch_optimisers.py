@@ -198,17 +198,14 @@ def test_half_precision_norms_do_not_overflow():
 
 
 @pytest.mark.parametrize(
-    ("scale", "dtype", "capturable"),
-    [
-        *((scale, torch.float32, on) for scale in (1e-37, 1e-23, 1e20, 1e25) for on in (False, True)),
-        (1e-200, torch.float64, False),
-    ],
+    ("scale", "dtype"),
+    [*((scale, torch.float32) for scale in (1e-37, 1e-23, 1e20, 1e25)), (1e-200, torch.float64)],
 )
-def test_gradients_whose_squares_leave_the_range_of_the_numbers_still_give_a_step(scale, dtype, capturable):
+def test_gradients_whose_squares_leave_the_range_of_the_numbers_still_give_a_step(scale, dtype):
     """At margin 53 the gradient of the loss is 1e-23, which float32 holds and whose square it does not."""
     found = parameters([0.0, 0.0], dtype=dtype)
     found[0].grad = scale * torch.tensor([3.0, 4.0], dtype=dtype)
-    rule = SNGD(found, 1.0, capturable=capturable)
+    rule = SNGD(found, 1.0)
     rule.step()
     torch.testing.assert_close(found[0].detach(), torch.tensor([-0.6, -0.8], dtype=dtype))
     assert float(rule.param_groups[0]["last_grad_norm"]) == pytest.approx(5 * scale, rel=1e-6)

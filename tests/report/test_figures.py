@@ -27,7 +27,7 @@ def test_a_map_is_drawn_as_one_picture_with_a_scale_and_saved_cell_by_cell(tmp_p
     cells["values"] = [1.0, 2.0, None, 4.0]
     curve = {"label": "curve", "x": [0.0, 1.0], "y": [0.0, 2.0], "style": "prediction", "values": None}
     shown = {**figure([1.0, 1.0], "linear"), "x_scale": "linear", "lines": [cells, curve]}
-    markup = draw(shown, tmp_path / "map.svg")
+    markup = draw(shown, tmp_path / "map.svg").read_text()
     assert markup.count("data:image/png") == 2  # the cells, and the scale of their colours
     assert all(f"<!-- {label} -->" in markup for label in ("time", "curve"))
     write_csv(shown, tmp_path / "map.csv")

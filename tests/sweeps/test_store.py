@@ -34,7 +34,7 @@ def count(store):
 
 def test_what_is_written_is_read_back_to_the_bit(tmp_path):
     store = filled(tmp_path)
-    assert [row["value"] for row in store.rows([digest(k) for k in range(10)])] == [k / 7 for k in range(10)]
+    assert [one["value"] for one in sorted(store.rows(), key=lambda one: one["value"])] == [k / 7 for k in range(10)]
     np.testing.assert_array_equal(store.arrays(digest(4))["weight"], np.full(3, 4 / 3))
     assert store.arrays(digest(7)) == {}
     assert count(store) == 10
@@ -54,7 +54,10 @@ def test_a_result_counts_before_a_failure(tmp_path):
     store = filled(tmp_path)
     store.write([{**row, "status": "failed"} for row in rows_of(0, 2)], {})
     store.write([{**row, "status": "failed"} for row in rows_of(20, 1)], {})
-    assert [row["status"] for row in store.rows([digest(0), digest(20)])] == ["done", "failed"]
+    assert {row["key"]: row["status"] for row in store.rows()}.items() >= {
+        digest(0): "done",
+        digest(20): "failed",
+    }.items()
     assert Store(store.path).query("select count(*) from runs where status = 'failed'")[1] == [(1,)]
 
 

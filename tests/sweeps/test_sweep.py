@@ -84,7 +84,7 @@ def test_failures_are_recorded_and_tried_again_only_on_request(tmp_path):
 def test_an_interrupt_keeps_what_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GROUP", 2)
 
-    def stop(text, advance=0):
+    def stop(text):
         assert "runs a second" in text
         assert "left" in text
         raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """The KKT meter for functions of JAX."""
 
 from collections.abc import Callable
+from copy import copy
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError
 from ..logspace import check_float64
 from .kkt import Reading, read
-from .kkt_cone import Masks, margin_pairs
+from .kkt_cone import LARGE, Masks, margin_pairs
 
 
 class JaxGradients:
@@ -24,11 +25,22 @@ class JaxGradients:
         check_float64()
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
         start, unravel = ravel_pytree(wide)
-        inputs = jnp.asarray(inputs) if isinstance(inputs, np.ndarray) else inputs
-        self._outputs = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(len(np.asarray(labels)), -1)
-        self.start = np.asarray(start)
-        self.samples, self._pairs = margin_pairs(np.asarray(labels), self._outputs(start).shape[1])
-        self._margins = jax.jit(lambda theta: self._pairs[0] * (self._outputs(theta)[self.samples, self._pairs[1]] - self._pairs[3] * self._outputs(theta)[self.samples, self._pairs[2]]))  # fmt: skip
+        inputs = jnp.asarray(inputs) if type(inputs) is np.ndarray else inputs
+        self.start, known = np.asarray(start), np.asarray(labels)
+        self._function = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(len(known), -1)
+        self.samples, self._pairs = margin_pairs(known, self._function(start).shape[1])
+        self._scale(1.0, 0)
+
+    def _scale(self, size: float, degree: int) -> None:
+        sign, own, other, two = self._pairs
+        pick = lambda found: sign * (found[self.samples, own] - two * found[self.samples, other])
+        self._outputs = lambda theta: size**-degree * self._function(size * theta)
+        self._margins = jax.jit(lambda theta: pick(self._outputs(theta)))
+
+    def homogenised(self, degree: int) -> "JaxGradients":
+        found = copy(self)
+        found._scale(LARGE, degree)
+        return found
 
     def outputs(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, slope = jax.jvp(self._outputs, (theta,), (theta,))

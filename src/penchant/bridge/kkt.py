@@ -14,11 +14,10 @@ import numpy as np
 
 from ..errors import ArgumentError, PenchantError
 from ..verdict import Outcome, Verdict
-from .kkt_cone import Cone, Gradients, Kinks, Masks, generated
+from .kkt_cone import Cone, Gradients, Kinks, generated
 
 RADII = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 HOMOGENEOUS = 1e-10  # relative defect below which a function in float64 is homogeneous
-_LARGE = 2.0**40  # times the weights: what falls like the inverse of that is a rounding there
 _THEOREM = "Lyu and Li 2020; Ji and Telgarsky 2020: directions of gradient flow on the summed exponential or logistic loss converge to KKT points"
 _NEAR_THEOREM = "Cai et al. 2025: directions of gradient flow on a near-homogeneous network converge to KKT points of its homogenisation, which is what is read here"
 _PLATEAU = (3.0, 0.02)  # a stretch of radii by this factor on which the gap changes by less than this share
@@ -44,39 +43,6 @@ class Homogeneity:
         """Whether the defect falls at least like 1/s over the last three octaves of s = 1, 4, ..., 4096, or is gone."""
         first, last = self.near[-4], self.near[-1]
         return last <= HOMOGENEOUS or last * 4**3 <= 2 * first
-
-
-class Homogenisation:
-    """The limit of f(s theta) / s^degree for growing s, as a network of its own: f at weights so large that nothing of a lower degree is left."""
-
-    def __init__(self, network: Gradients, degree: int):
-        self.network, self.degree, self.start, self.samples = network, degree, network.start, network.samples
-
-    def outputs(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, slope = self.network.outputs(_LARGE * theta)
-        return _LARGE**-self.degree * value, _LARGE**-self.degree * slope
-
-    def margins(self, theta: np.ndarray) -> np.ndarray:
-        return _LARGE**-self.degree * self.network.margins(_LARGE * theta)
-
-    def pull(self, theta: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return _LARGE ** (1 - self.degree) * self.network.pull(_LARGE * theta, weights)
-
-    def push(self, theta: np.ndarray, along: np.ndarray) -> np.ndarray:
-        return _LARGE ** (1 - self.degree) * self.network.push(_LARGE * theta, along)
-
-    def rows(self, theta: np.ndarray, which: np.ndarray, masks: Masks = None) -> np.ndarray:
-        return _LARGE ** (1 - self.degree) * self.network.rows(_LARGE * theta, which, masks)
-
-    def kinks(self, theta: np.ndarray) -> Kinks | None:
-        found = self.network.kinks(_LARGE * theta)
-        return found and Kinks(found.masks, [one / _LARGE for one in found.distances])
-
-    def chosen(
-        self, theta: np.ndarray, along: np.ndarray, masks: Sequence[np.ndarray], free: Sequence[np.ndarray], sign: int
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        value, taken = self.network.chosen(_LARGE * theta, along, masks, free, sign)
-        return _LARGE ** (1 - self.degree) * value, taken
 
 
 @dataclass(frozen=True)
@@ -161,10 +127,10 @@ class Reading:
         return [*found, *self.verdict.lines()]
 
 
-def homogeneity(network: Gradients, seed: int = 0) -> Homogeneity:
+def homogeneity(network: Gradients) -> Homogeneity:
     """Measured on the parameters as they are and on a copy whose zeros are filled: biases start at 0 and hide until they move."""
     theta = network.start
-    filled = np.where(theta == 0, 0.1 * np.random.default_rng(seed).normal(size=theta.shape), theta)
+    filled = np.where(theta == 0, 0.1 * np.random.default_rng(0).normal(size=theta.shape), theta)
     found = [_measured(network, point) for point in ([theta] if theta.all() else [theta, filled])]
     return max(found, key=lambda one: max(one.defect, one.scaling_defect))
 
@@ -202,9 +168,7 @@ def instant_weights(margins: np.ndarray, degree: int, log_norm: float) -> np.nda
         return np.exp(-np.exp(degree * log_norm + np.log(margins - margins.min())))
 
 
-def read(
-    network: Gradients, *, tolerance: float = 1e-2, radii: Sequence[float] = RADII, seed: int = 0, cost: str = ""
-) -> Reading:
+def read(network: Gradients, *, tolerance: float = 1e-2, radii: Sequence[float] = RADII, cost: str = "") -> Reading:
     """The meter: homogeneity, margins, distances, the gap with its certificate, and the curve over the radius within which kinks are free."""
     theta = network.start
     size = float(np.linalg.norm(theta))
@@ -212,11 +176,11 @@ def read(
         found = f"{int((~np.isfinite(theta)).sum())} that are not, and a norm of {size:g}"
         required = "a network of finite weights that are not all 0"
         raise ArgumentError("model", "kkt", required, found, "a checkpoint from before")
-    told = homogeneity(network, seed)
+    told = homogeneity(network)
     unit, degree = theta / size, told.limit
     if not told.holds and degree >= 1 and told.nearly:
-        network = Homogenisation(network, degree)
-    if degree < 1 or not (told.holds or homogeneity(network, seed).holds):
+        network = network.homogenised(degree)
+    if degree < 1 or not (told.holds or homogeneity(network).holds):
         raise NotHomogeneous(told)
     margins = network.margins(unit)
     _check_separated(margins, network.samples)
@@ -229,7 +193,7 @@ def read(
     pulled = network.pull(unit, multipliers)
     instant = _sine(unit, network.pull(unit, instant_weights(margins, degree, math.log(size))))
     delta = degree * float(multipliers @ (margins - margins.min()))
-    curve, kinks = _curve(cone, (rows, which), radii, seed)
+    curve, kinks = _curve(cone, (rows, which), radii)
     resolved = 5 * np.finfo(float).eps * math.exp(min(700.0, degree * math.log(size))) * margins.min() < 1e-3
     hypotheses = _hypotheses(told, margins, network.samples, kinks, degree * math.log(size))
     verdict = _verdict(upper, curve, tolerance)
@@ -269,12 +233,12 @@ def _sine(unit: np.ndarray, other: np.ndarray) -> float:
     return float(np.linalg.norm(unit - (unit @ other) * other))
 
 
-def _curve(cone: Cone, first: tuple, radii: Sequence[float], seed: int) -> tuple[tuple[Radius, ...], Kinks | None]:
+def _curve(cone: Cone, first: tuple, radii: Sequence[float]) -> tuple[tuple[Radius, ...], Kinks | None]:
     """The readings with all kinks within each radius free, and with as many random ones of the same samples for control."""
     kinks = cone.network.kinks(cone.unit)
     if kinks is None:
         return (), None
-    rng, found, rows = np.random.default_rng(seed), [], (first[1], first[0])
+    rng, found, rows = np.random.default_rng(0), [], (first[1], first[0])
     for rho in radii:
         free = kinks.free(rho)
         wider = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, free)
@@ -283,15 +247,12 @@ def _curve(cone: Cone, first: tuple, radii: Sequence[float], seed: int) -> tuple
         drawn = [rng.permuted(one, axis=1) for one in free]
         control = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, drawn)
         nearby = np.where(np.hstack(free), np.hstack(kinks.distances), 0.0)
+        far = float(np.linalg.norm(nearby, axis=1).max())
         exact, rows = sum(bool(one.any()) for one in free) <= 1, (which[weights > 0], best[weights > 0])
         count = sum(int(one.sum()) for one in free)
         other = generated(control, (first[1], first[0]), False)[3] if count else math.nan
         below = max(lower, 0.0) if exact else 0.0
-        found.append(
-            Radius(
-                rho, count, float(np.linalg.norm(nearby, axis=1).max()), distance, below, max(upper, 0.0), other, exact
-            )
-        )
+        found.append(Radius(rho, count, far, distance, below, max(upper, 0.0), other, exact))
     return tuple(found), kinks
 
 

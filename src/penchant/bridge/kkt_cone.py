@@ -11,12 +11,16 @@ from scipy.optimize import nnls
 from ..errors import ArgumentError
 
 _CLOSED, _ROUNDS, _NEW = 1e-10, 300, 64
+LARGE = 2.0**40  # times the weights: what falls like the inverse of that is a rounding there
 Masks = Sequence[np.ndarray] | None
 
 
 @runtime_checkable
 class Gradients(Protocol):
-    """Margins of a network at a point, and products with their gradients. Masks choose a slope at every kink, one row for each margin."""
+    """Margins of a network at a point, and products with their gradients. Masks choose a slope at every kink, one row for each margin.
+
+    `homogenised` is the limit of f(s theta) / s^degree for growing s: f at weights so large that nothing of a lower degree is left.
+    """
 
     start: np.ndarray
     samples: np.ndarray  # of which sample each margin is
@@ -30,6 +34,7 @@ class Gradients(Protocol):
     def chosen(
         self, theta: np.ndarray, along: np.ndarray, masks: Sequence[np.ndarray], free: Sequence[np.ndarray], sign: int
     ) -> tuple[np.ndarray, list[np.ndarray]]: ...
+    def homogenised(self, degree: int) -> "Gradients": ...
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
     """What gradient descent on the logistic loss selects, for two classes: on separable data the maximum margin.
 
     With `fit_intercept` a constant column is added, so the intercept counts in the norm, as it does in training. On data that no
-    hyperplane separates `separable_` is False, `margin_` is 0 and `proof_` holds the convex combination of inputs that proves it
-    (`not_separable="raise"` makes that an error). Training then converges to the minimiser of the logistic loss, if there is one.
+    hyperplane separates `separable_` is False, `margin_` is 0 and `proof_` holds the convex combination of inputs that proves it.
+    Training then converges to the minimiser of the logistic loss, if there is one.
     Where some samples can be separated without hurting the others there is none: training goes on as v + u log t, `direction_` is
     u (otherwise None), and the coefficients are the first point of that line at which all those samples have margin 1.
 
@@ -121,9 +121,8 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
     ([[0.5, 1.0]], ['a'])
     """
 
-    def __init__(self, fit_intercept: object = True, not_separable: object = "minimise"):
+    def __init__(self, fit_intercept: object = True):
         self.fit_intercept = fit_intercept
-        self.not_separable = not_separable
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -146,15 +145,9 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _select(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        if self.not_separable not in ("minimise", "raise"):
-            raise ArgumentError(
-                "not_separable", "MaxMarginClassifier", "'minimise' or 'raise'", repr(self.not_separable)
-            )
         try:
             found = max_margin(Classification(inputs, labels))
         except NotSeparableError as error:
-            if self.not_separable == "raise":
-                raise
             self.separable_, self.margin_, self.proof_, self.bracket_ = False, 0.0, error.weights, None
             limit = logistic_limit(labels[:, None] * inputs)
             self.direction_ = limit.direction if limit.separated.any() else None

@@ -1,17 +1,13 @@
 """The papers' experiments on genuine data: transformers under four step rules, and the layers of AlexNet from two starts.
 
 Every rule gets the same grid of factors on its rate, tried with one seed for a fifth of the epochs; the factor of the lowest train loss is then run with three
-seeds. Results are plain dictionaries with the record of the data, the settings and the time, written as JSON after every run. Needs PyTorch and NumPy only:
-`python -m penchant.bridge.torch_experiments vit-mnist --full --device cuda`.
+seeds. Results are plain dictionaries with the record of the data, the settings and the time.
 """
 
-import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,18 +17,95 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 from .. import data
 from ..errors import ArgumentError
-from ..files import write_bytes
-from ..training.flags import add_experiment
-from .torch import dense, equalise, small_alexnet
-from .torch_networks import Encoder, Split, VisionTransformer, digits
+from .torch_networks import GROUPS, Encoder, Split, VisionTransformer, dense, digits, equalise, small_alexnet
 from .torch_optimisers import SNGD, SPSmax
-from .torch_training import NetworkRun, group_norms, train_network
 from .wordpiece import WordPiece
 
 Make = Callable[[dict, int], nn.Module]
-_LOOK, _SHARE, _KEPT = 5000, 5, 0.9  # samples looked at; epochs over those of the grid; share of the time planned with
+_PIECE = 1000  # samples that are looked at together
+_STEP = ("batch_loss", "gradient_norm", "step_size", "capped", "displacement")
+_LOOK, _SHARE = 5000, 5  # samples looked at; epochs over those of the grid
 ASKED = ("epochs", "factors", "seeds", "first", "variants")  # what an experiment may be given in the place of its own
 _VECTORS, _ITERATIONS = 32, 20  # of the subspace in which the largest singular value is looked for
+
+
+def group_norms(module: nn.Module) -> dict[str, float]:
+    """Frobenius norms of the groups of parameters that `GROUPS` names; what matches none is `other`."""
+    squares: dict[str, float] = {}
+    for name, parameter in module.named_parameters():
+        group = next((g for g, patterns in GROUPS.items() if any(one in name for one in patterns)), "other")
+        squares[group] = squares.get(group, 0.0) + float(parameter.detach().double().square().sum())
+    return {group: math.sqrt(value) for group, value in squares.items()}
+
+
+def ready(inputs: torch.Tensor) -> torch.Tensor:
+    """What a network reads: bytes are pixels and become numbers in [-1, 1], other integers are words."""
+    if inputs.dtype == torch.uint8:
+        return inputs.float() / 127.5 - 1
+    return inputs if inputs.is_floating_point() else inputs.long()
+
+
+def train_network(
+    module: nn.Module,
+    train: Split,
+    test: Split,
+    optimiser: torch.optim.Optimizer,
+    *,
+    epochs: int,
+    batch: int,
+    seed: int = 0,
+    measure: Callable[[nn.Module], dict[str, float]] = group_norms,
+    look: int | None = None,
+) -> dict[str, Any]:
+    """Minimise the cross-entropy in shuffled batches; `optimiser` may be any of PyTorch's or of `torch_optimisers`.
+
+    Of every step there are `batch_loss`, `gradient_norm`, `step_size` (multiplier of the gradient; nan where the optimiser does not report it), `capped` and
+    `displacement` (norm of the change of all parameters); of every epoch, the first before any step, `train_loss`, `train_accuracy`, `test_accuracy`, and
+    `norms` of every group of parameters (`GROUPS`), of at most `look` samples, evenly spread over each set. A run that is not finite ends.
+    """
+    generator, shown = torch.Generator().manual_seed(seed), (_spread(train, look), _spread(test, look))
+    steps, seen = [], [_looked(module, *shown, measure)]
+    for _ in range(epochs):
+        order = torch.randperm(len(train[1]), generator=generator).to(train[1].device)
+        steps += [_step(module, train[0][chosen], train[1][chosen], optimiser) for chosen in order.split(batch)]
+        seen.append(_looked(module, *shown, measure))
+        if not math.isfinite(seen[-1]["train_loss"]):
+            break
+    found = dict(zip(_STEP, torch.stack(steps).T.tolist(), strict=True))
+    found |= {name: [one[name] for one in seen] for name in seen[0]}
+    return found | {"norms": {name: [one[name] for one in found["norms"]] for name in found["norms"][0]}}
+
+
+def _step(
+    module: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, optimiser: torch.optim.Optimizer
+) -> torch.Tensor:
+    """A step, and what is recorded of it; numbers stay on their device."""
+    optimiser.zero_grad()
+    loss = nn.functional.cross_entropy(module(ready(inputs)), labels)
+    loss.backward()
+    parameters = [one for one in module.parameters() if one.grad is not None]
+    size = lambda tensors: torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    before, gradient = [one.detach().clone() for one in parameters], size([one.grad for one in parameters])
+    report: dict = optimiser.param_groups[0]
+    rest: dict[str, Any] = {"loss": loss.detach()} if "last_step" in report else {}
+    optimiser.step(**rest)
+    moved = size(torch._foreach_sub([one.detach() for one in parameters], before))
+    told = torch.tensor([report.get("last_step", math.nan), report.get("capped", False)])
+    return torch.stack([loss.detach(), gradient, *told.to(gradient), moved])
+
+
+def _spread(split: Split, look: int | None) -> Split:
+    every = max(1, math.ceil(len(split[1]) / look)) if look else 1
+    return split[0][::every], split[1][::every]
+
+
+@torch.no_grad()
+def _looked(module: nn.Module, train: Split, test: Split, measure: Callable) -> dict[str, Any]:
+    outputs = lambda inputs: torch.cat([module(ready(one)) for one in inputs.split(_PIECE)])
+    right = lambda scores, labels: float((scores.argmax(1) == labels).double().mean())
+    scores = outputs(train[0])
+    accuracy = {"train_accuracy": right(scores, train[1]), "test_accuracy": right(outputs(test[0]), test[1])}
+    return {"train_loss": float(nn.functional.cross_entropy(scores, train[1])), **accuracy, "norms": measure(module)}
 
 
 class Experiment(NamedTuple):
@@ -49,15 +122,13 @@ class Experiment(NamedTuple):
     after: str = ""
 
 
-def rule(name: str, parameters: Iterable[nn.Parameter], rate: float, cap: float, graph: bool) -> torch.optim.Optimizer:
-    """An optimiser by name, with every number of it on the device for a `graph`."""
-    if name == "SNGD":
-        return SNGD(parameters, rate, cap, capturable=graph)
-    if name == "SPS":
-        return SPSmax(parameters, cap, capturable=graph)
-    if name == "Adam":
-        return torch.optim.Adam(parameters, rate, capturable=graph)
-    return torch.optim.SGD(parameters, rate, momentum=0.9 if name == "momentum" else 0.0)
+_RULES: dict[str, Callable[[Iterable[nn.Parameter], float, float], torch.optim.Optimizer]] = {  # by rate and cap
+    "SGD": lambda parameters, rate, cap: torch.optim.SGD(parameters, rate),
+    "momentum": lambda parameters, rate, cap: torch.optim.SGD(parameters, rate, momentum=0.9),
+    "SNGD": SNGD,
+    "SPS": lambda parameters, rate, cap: SPSmax(parameters, cap),
+    "Adam": lambda parameters, rate, cap: torch.optim.Adam(parameters, rate),
+}
 
 
 def dense_ratios(module: nn.Module) -> dict[str, float]:
@@ -80,15 +151,12 @@ def _alexnet(width: float = 1.0, hidden: int = 4096) -> Make:
     return lambda arrays, seed: small_alexnet(width, hidden, seed=seed)
 
 
-def _encoder(arrays: dict, seed: int) -> nn.Module:
-    return Encoder(arrays, int(arrays["train_labels"].max()) + 1, seed=seed)
-
-
 def _rates(sgd: float, sngd: tuple[float, float], sps: float, adam: float) -> dict[str, tuple[str, float, float]]:
     rows = {"SGD": (sgd, 0.0), "SNGD": sngd, "SPS": (1.0, sps), "Adam": (adam, 0.0)}
     return {name: (name, *row) for name, row in rows.items()}
 
 
+_ENCODER: Make = lambda arrays, seed: Encoder(arrays, int(arrays["train_labels"].max()) + 1, seed=seed)
 _TEXT = _rates(1e-3, (1e-2, 1e-2), 1e-2, 2e-5)
 _STARTS: dict[str, tuple[str, float, float]] = dict.fromkeys(("default start", "equal norms"), ("momentum", 0.05, 0.0))
 _FINE, _WIDE = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0, 100.0)
@@ -114,7 +182,7 @@ EXPERIMENTS = {
     ),
     **{
         f"encoder-{name}": Experiment(
-            *(name, _encoder, _TEXT, batch, 3, _WIDE, length), quick=_FEW, after=f"Vasudeva et al., {figures}"
+            *(name, _ENCODER, _TEXT, batch, 3, _WIDE, length), quick=_FEW, after=f"Vasudeva et al., {figures}"
         )
         for name, batch, length, figures in (
             ("imdb", 32, 128, "Figures 1 and 4"),
@@ -172,16 +240,13 @@ def _chosen(variants: dict[str, tuple[str, float, float]], wanted: Iterable[tupl
 class _Bench:
     """What every run of an experiment shares."""
 
-    def __init__(
-        self, name: str, *, device: str, folder: str | None, full: bool, eager: bool, asked: Mapping[str, Any]
-    ):
+    def __init__(self, name: str, *, device: str, folder: str | None, full: bool, asked: Mapping[str, Any]):
         kind, given = EXPERIMENTS[name], {key: value for key, value in asked.items() if value is not None}
         given |= {"variants": _chosen(kind.variants, given["variants"])} if "variants" in given else {}
         quick = {**({} if full else kind.quick), **given}
-        self.name, self.device, self.graph = name, torch.device(device), device.startswith("cuda") and not eager
-        self.kind = kind._replace(
-            **{key: quick[key] for key in ("epochs", "factors", "network", "variants") if key in quick}
-        )
+        self.device = torch.device(device)
+        own = ("epochs", "factors", "network", "variants")
+        self.kind = kind._replace(**{key: quick[key] for key in own if key in quick})
         self.seeds = quick.get("seeds", (0, 1, 2))
         for word, least in {"epochs": self.kind.epochs, "factors": min(self.kind.factors)}.items():
             if not least > 0:
@@ -203,23 +268,20 @@ class _Bench:
             equalise(network, seed=seed)
         network = network.to(self.device)
         sizes = lambda: {n: float(p.detach().double().norm()) for n, p in network.named_parameters() if p.ndim > 1}
-        first, optimiser = sizes(), rule(name, network.parameters(), rate * factor, cap * factor, self.graph)
-        options: dict[str, Any] = {"epochs": epochs, "batch": self.kind.batch, "seed": seed, "look": _LOOK}
-        options |= {"measure": self.measure, "graph": self.graph}
-        found = train_network(network, self.train, self.test, optimiser, **options)
+        first, optimiser = sizes(), _RULES[name](network.parameters(), rate * factor, cap * factor)
+        how: dict[str, Any] = {"epochs": epochs, "batch": self.kind.batch, "look": _LOOK, "measure": self.measure}
+        found = train_network(network, self.train, self.test, optimiser, seed=seed, **how)
         growth = {layer: size / first[layer] for layer, size in sizes().items() if first[layer]}
         about = {"variant": variant, "rule": name, "factor": factor, "rate": rate * factor}
         about |= {"cap": cap * factor if math.isfinite(cap) else None}
         return {**about, "seed": seed, **_numbers(found), "growth": growth, "seconds": time.perf_counter() - began}
 
 
-def _numbers(run: NetworkRun) -> dict:
+def _numbers(run: dict) -> dict:
     """A run by epochs: what was looked at, and means over the steps of each."""
-    epochs = max(1, len(run.train_loss) - 1)
-    mean = lambda values: np.array(values, float).reshape(epochs, -1).mean(1).tolist() if values else []
-    steps = {"batch_loss": mean(run.batch_loss), "capped": mean(run.capped), "step_size": mean(run.step_size)}
-    looked = {"train_loss": run.train_loss, "train_accuracy": run.train_accuracy, "test_accuracy": run.test_accuracy}
-    return {**looked, **steps, "displacement": mean(run.displacement), "norms": run.norms}
+    means = lambda name: np.array(run[name]).reshape(len(run["train_loss"]) - 1, -1).mean(1).tolist()
+    looked = {name: run[name] for name in ("train_loss", "train_accuracy", "test_accuracy", "norms")}
+    return looked | {name: means(name) for name in ("batch_loss", "capped", "step_size", "displacement")}
 
 
 def experiment(
@@ -228,12 +290,10 @@ def experiment(
     device: str = "cpu",
     folder: str | None = None,
     full: bool = False,
-    minutes: float = math.inf,
-    eager: bool = False,
     progress: Callable[[str], None] = lambda text: None,
     **asked: Any,
 ) -> Iterator[dict]:
-    """All that is known of an experiment, again after each run. With `minutes` there are as many epochs as fit, at most the paper's.
+    """All that is known of an experiment, again after each run.
 
     `asked` may have `epochs`, `factors` (of the grid), `seeds`, `first` (samples to train and to test with) and `variants` (pairs of a name and of
     a rate and a cap of its own, which may be missing).
@@ -248,31 +308,26 @@ def experiment(
         raise ArgumentError("device", "experiment", "one that this PyTorch has", said, "--device cpu") from error
     began = time.perf_counter()
     torch.set_float32_matmul_precision("high")
-    bench = _Bench(name, device=device, folder=folder, full=full, eager=eager, asked=asked)
-    kind, plan = bench.kind, {"grid": [], "runs": []}
-    epochs = kind.epochs if math.isinf(minutes) else _fitting(bench, 60 * minutes - time.perf_counter() + began)
-    trial = max(1, round(epochs / _SHARE))
+    bench = _Bench(name, device=device, folder=folder, full=full, asked=asked)
+    kind, trial = bench.kind, max(1, round(bench.kind.epochs / _SHARE))
     place = torch.cuda.get_device_name() if bench.device.type == "cuda" else "CPU, one thread"
-    settings = {"batch": kind.batch, "epochs": epochs, "epochs of the grid": trial}
-    settings |= {"epochs of the paper": EXPERIMENTS[name].epochs}
-    settings |= {"factors": kind.factors, "seeds": list(bench.seeds), "samples": len(bench.train[1]), "full": full}
-    settings |= {"test samples": len(bench.test[1]), "variants": kind.variants}
-    found = {"experiment": name, "after": kind.after, "data": bench.records, "settings": settings, **plan}
+    settings = {"batch": kind.batch, "epochs": kind.epochs, "epochs of the grid": trial}
+    settings |= {"epochs of the paper": EXPERIMENTS[name].epochs, "variants": kind.variants, "full": full}
+    settings |= {"factors": kind.factors, "seeds": list(bench.seeds)}
+    settings |= {"samples": len(bench.train[1]), "test samples": len(bench.test[1])}
+    found = {"experiment": name, "after": kind.after, "data": bench.records, "settings": settings}
+    found |= {"grid": [], "runs": []}
     found |= {"device": place, "software": {"torch": torch.__version__, "numpy": np.__version__}}
-    jobs = [("grid", v, f, 0, trial) for v, f in product(kind.variants, kind.factors)] if len(kind.factors) > 1 else []
-    late = lambda: time.perf_counter() - began > 60 * minutes
-    for job in (*jobs, *((("runs", v, None, s, epochs)) for s, v in product(bench.seeds, kind.variants))):
-        target, variant, factor, seed, count = job
-        if late():
-            progress("the time is over")
-            return
+    grid = product(kind.variants, kind.factors) if len(kind.factors) > 1 else ()
+    jobs: list[tuple] = [("grid", variant, factor, 0, trial) for variant, factor in grid]
+    jobs += [("runs", variant, None, seed, kind.epochs) for seed, variant in product(bench.seeds, kind.variants)]
+    for part, variant, factor, seed, epochs in jobs:
         best = factor or best_factor(found["grid"], variant, kind.factors)
-        found[target].append(bench.run(variant, best, seed, count))
+        last = bench.run(variant, best, seed, epochs)
+        found[part].append(last)
         found["seconds"] = time.perf_counter() - began
-        last = found[target][-1]
-        progress(
-            f"{target} {variant} x {best:g} seed {seed}: loss {last['train_loss'][-1]:.4f}, test {last['test_accuracy'][-1]:.4f}, {last['seconds']:.1f} s"
-        )
+        ends = f"loss {last['train_loss'][-1]:.4f}, test {last['test_accuracy'][-1]:.4f}"
+        progress(f"{part} {variant} x {best:g} seed {seed}: {ends}, {last['seconds']:.1f} s")
         yield found
 
 
@@ -281,32 +336,3 @@ def best_factor(grid: list[dict], variant: str, factors: tuple[float, ...]) -> f
     losses = {one["factor"]: one["train_loss"][-1] for one in grid if one["variant"] == variant}
     finite = {factor: loss for factor, loss in losses.items() if math.isfinite(loss)}
     return min(finite, key=lambda factor: finite[factor]) if finite else factors[0]
-
-
-def _fitting(bench: _Bench, seconds: float) -> int:
-    """As many epochs as the time allows, from the cost of a run and of an epoch of the first variant."""
-    began, kind = time.perf_counter(), bench.kind
-    cost = lambda epochs: bench.run(next(iter(kind.variants)), kind.factors[0], 0, epochs)["seconds"]
-    _, one, two = cost(1), cost(1), cost(2)  # the first pays for what is done once
-    left, each = _KEPT * (seconds - time.perf_counter() + began), max(two - one, 0.05 * one)
-    tried = len(kind.variants) * (len(kind.factors) if len(kind.factors) > 1 else 0)
-    runs = len(kind.variants) * len(bench.seeds)
-    needed = lambda epochs: (runs + tried) * (one - each) + each * (runs * epochs + tried * max(1, epochs / _SHARE))
-    return next((epochs for epochs in range(kind.epochs, 1, -1) if needed(epochs) <= left), 1)
-
-
-def main() -> None:
-    """For machines with PyTorch and NumPy alone; `penchant experiment` does the same and draws it."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("names", nargs="+", choices=tuple(EXPERIMENTS))
-    parser.add_argument("--eager", action="store_true", help="on CUDA: no recorded graphs")
-    add_experiment(parser)
-    asked = vars(parser.parse_args())
-    names, out, asked["folder"] = asked.pop("names"), Path(asked.pop("out")), asked.pop("data")
-    for name in names:
-        for found in experiment(name, **asked, progress=lambda text: print(text, flush=True)):
-            write_bytes(out / f"{name}.json", json.dumps(found).encode())
-
-
-if __name__ == "__main__":
-    main()

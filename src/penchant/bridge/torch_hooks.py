@@ -28,8 +28,8 @@ class Attention(NamedTuple):
 def unwrap(model: nn.Module) -> nn.Module:
     """The module itself, without what `torch.compile` and data-parallel wrappers put around it."""
     wrapped = type(model).__name__ in ("DataParallel", "DistributedDataParallel")
-    inner = getattr(model, "_orig_mod", model.module if wrapped else None)
-    return unwrap(inner) if isinstance(inner, nn.Module) else model
+    inner: Any = getattr(model, "_orig_mod", model.module if wrapped else None)
+    return model if inner is None else unwrap(inner)
 
 
 def scores(found: Any) -> Any:
@@ -117,12 +117,9 @@ class Listener:
     def __init__(self, block: Attention, stack: ExitStack):
         self.block, self.seen, self.mask = block, {}, None
         hook = block.module.register_forward_pre_hook(self._before, with_kwargs=True)
-        hooks = [
-            one.register_forward_hook(lambda *_, k=k: self.seen.setdefault(k, _[2]))
-            for k, one in enumerate(block.projections or ())
-        ]
-        for one in (hook, *hooks):
-            stack.callback(one.remove)
+        stack.callback(hook.remove)
+        for k, one in enumerate(block.projections or ()):
+            stack.callback(one.register_forward_hook(lambda *_, k=k: self.seen.setdefault(k, _[2])).remove)
 
     def _before(self, part: Any, given: tuple, named: dict) -> None:
         """Queries and keys of PyTorch's own block, and a mask that is given by name."""
@@ -149,9 +146,8 @@ class Listener:
 
 def _added(mask: torch.Tensor) -> torch.Tensor:
     """A mask as it is added to logits: True forbids."""
-    return (
-        torch.zeros(mask.shape, device=mask.device).masked_fill(mask, -math.inf) if mask.dtype == torch.bool else mask
-    )
+    empty = torch.zeros(mask.shape, device=mask.device)
+    return empty.masked_fill(mask, -math.inf) if mask.dtype == torch.bool else mask
 
 
 def attention_reading(logits: torch.Tensor) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingIm
 
 from ..errors import ArgumentError, warn
 from .kkt import RADII, Reading, read
-from .kkt_cone import Kinks, Masks, margin_pairs
+from .kkt_cone import LARGE, Kinks, Masks, margin_pairs
 from .torch_hooks import answered, scores, unwrap
 
 _CHUNK = 64  # gradients at a time
@@ -56,6 +56,7 @@ class TorchGradients:
         _check_module(module)
         self.module = deepcopy(module).cpu().double().eval().requires_grad_(True)
         named = dict(self.module.named_parameters())
+        self._scale, self._degree = 1.0, 0
         self._shapes = {name: one.shape for name, one in named.items()}
         self.start = torch.cat([one.detach().flatten() for one in named.values()]).numpy()
         self.x, known = (torch.as_tensor(one).detach().cpu() for one in (inputs, labels))
@@ -70,10 +71,16 @@ class TorchGradients:
         self._sign, self._own, self._other, self._has = (torch.tensor(one) for one in pairs)
 
     def _outputs(self, theta: torch.Tensor, x: torch.Tensor | None = None) -> torch.Tensor:
-        parts = theta.split([shape.numel() for shape in self._shapes.values()])
+        parts = (self._scale * theta).split([shape.numel() for shape in self._shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
         batch = torch.as_tensor(self.x if x is None else x)
-        return scores(torch.func.functional_call(self.module, named, (batch,))).reshape(len(batch), -1)
+        found = scores(torch.func.functional_call(self.module, named, (batch,))).reshape(len(batch), -1)
+        return self._scale**-self._degree * found
+
+    def homogenised(self, degree: int) -> "TorchGradients":
+        found = copy(self)
+        found._scale, found._degree = LARGE, degree
+        return found
 
     def _margins(self, theta: torch.Tensor, masks: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
         """All margins; with masks every margin passes the network on its own, since its slopes are its own."""

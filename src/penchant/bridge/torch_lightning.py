@@ -31,8 +31,4 @@ class LightningProbe(Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """A last record, the file, and the curves."""
         if self.probe:
-            self.probe.detach()
-            self.probe.save(self.path)
-            for logger in trainer.loggers:
-                if hasattr(logger.experiment, "add_scalar"):
-                    self.probe.write_scalars(logger.experiment)
+            self.probe.finish(self.path, (logger.experiment for logger in trainer.loggers))

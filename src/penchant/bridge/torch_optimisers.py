@@ -91,13 +91,6 @@ class _Reporting(torch.optim.Optimizer):
 
     def __init__(self, params: ParamsT, defaults: dict):
         super().__init__(params, {**defaults, **_REPORT})
-        if defaults["capturable"] and not self._plain(self.param_groups):
-            raise ArgumentError(
-                "capturable",
-                type(self).__name__,
-                "False with what it leaves out: several groups, momentum, decay, a scope or a bound of growth",
-                True,
-            )
 
     def add_param_group(self, param_group: dict) -> None:
         """A group of parameters, with what is the same for all where it says nothing of its own."""
@@ -106,12 +99,6 @@ class _Reporting(torch.optim.Optimizer):
             if name in param_group and not right(param_group[name]):
                 raise ArgumentError(name, type(self).__name__, required, repr(param_group[name]))
 
-    @staticmethod
-    def _plain(groups: list[dict]) -> bool:
-        """Whether a step is one multiple of the gradient that depends on nothing but this gradient and this loss."""
-        left_out = lambda one: one["weight_decay"] or one.get("momentum") or one.get("growth", math.inf) < math.inf
-        return len(groups) == 1 and not left_out(groups[0]) and groups[0].get("scope", "global") == "global"
-
     @torch.no_grad()
     def step(self, closure: Callable[[], Loss] | None = None, *, loss: Loss | None = None) -> Loss | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step. A closure recomputes loss and gradients first, and its value is returned; else `loss` is that of the batch."""
@@ -119,9 +106,6 @@ class _Reporting(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = returned = closure()
-        if self.param_groups[0]["capturable"]:
-            self._capture(self.param_groups[0], loss)
-            return returned
         found = [self._gradients(group) for group in self.param_groups]
         norms = [_norms(gradients) for _, gradients in found]
         everything = _joint([one for part in norms for one in part], [one for _, part in found for one in part])
@@ -130,22 +114,6 @@ class _Reporting(torch.optim.Optimizer):
             self._move(group, pairs, sizes, everything, value)
             group["step_count"] += 1
         return returned
-
-    def _capture(self, group: dict, loss: Loss | None) -> None:
-        """The step with every number left on the device, so that a CUDA graph can record it; what is not finite spreads.
-
-        Norms are in float64, where the squares of all that float32 holds are numbers too.
-        """
-        parameters, gradients = self._gradients(group)
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2, torch.float64)))
-        wanted, most = self._sizes(group, norm, loss)
-        size = torch.where(norm > 0, torch.minimum(wanted, most), torch.zeros_like(norm))
-        torch._foreach_add_(parameters, torch._foreach_mul(gradients, -size.to(gradients[0].dtype)))
-        group.update(last_grad_norm=norm, last_step=size, capped=wanted > most, last_displacement=size * norm)
-
-    def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """The multiplier that the rule wants, and the largest that it may use."""
-        raise NotImplementedError
 
     def _gradients(self, group: dict) -> Pairs:
         """Parameters that have a gradient, with it; a coupled weight decay is part of the gradient."""
@@ -170,7 +138,6 @@ class SNGD(_Reporting):
 
     `scope` says over what N is taken: all parameters ("global", the joint form), each group ("group", the block form), or each tensor. `momentum` averages the normalised
     steps. Weight decay is decoupled by default, p <- (1 - lr weight_decay) p; coupled, it is part of the gradient and of N.
-    `capturable` leaves every number on the device, for CUDA graphs: the plain rule only, and the report is of tensors.
     Uncapped, the rule does not see a scaling of the loss or clipping by the global norm.
 
     >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -190,13 +157,9 @@ class SNGD(_Reporting):
         weight_decay: float = 0.0,
         decoupled: bool = True,
         scope: str = "global",
-        capturable: bool = False,
     ):
         rule = {"lr": lr, "eta_max": eta_max, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, {**rule, "decoupled": decoupled, "scope": scope, "capturable": capturable})
-
-    def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
-        return float(group["lr"]) / norm, torch.full_like(norm, group["eta_max"])
+        super().__init__(params, {**rule, "decoupled": decoupled, "scope": scope})
 
     def _move(self, group: dict, pairs: Pairs, norms: list[float], everything: float, value: float) -> None:
         (parameters, gradients), rate, most = pairs, float(group["lr"]), group["eta_max"]
@@ -251,23 +214,13 @@ class SPSmax(_Reporting):
         batches_per_epoch: int | None = None,
         weight_decay: float = 0.0,
         max_update_norm: float = math.inf,
-        capturable: bool = False,
     ):
         if gamma is not None and (not gamma >= 1 or not batches_per_epoch):
             raise ArgumentError("gamma", "SPSmax", "at least 1, with batches_per_epoch", (gamma, batches_per_epoch))
         growth = math.inf if gamma is None else gamma ** (1 / (batches_per_epoch or 1))
         rule = {"c": c, "lr": 1.0, "eta_max": eta_max, "l_star": l_star, "weight_decay": weight_decay}
         rule |= {"max_update_norm": max_update_norm, "growth": growth, "same_norm": 0}
-        super().__init__(params, {**rule, "capturable": capturable})
-
-    def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
-        if not isinstance(loss, torch.Tensor):
-            raise ValueError(
-                "SPSmax.step(capturable) needs the loss of the batch as a tensor: step(loss=loss.detach())."
-            )
-        left = loss.detach() - group["l_star"]  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
-        wanted = left.clamp(min=0) / (group["c"] * norm.square())
-        return wanted, torch.clamp(group["max_update_norm"] / norm, max=float(group["lr"]) * group["eta_max"])
+        super().__init__(params, rule)
 
     def _objective(self, loss: Loss | None, norm: float) -> float:
         if loss is None:

@@ -6,7 +6,7 @@ with the random state, the flags and the buffers given back. Training has the sa
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -72,11 +72,9 @@ def _angle(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], sizes:
     """The angle between two lists of tensors, good to its last digits where it is small."""
     if not all(sizes):
         return math.nan
-    parts = [
-        float((a.double() / sizes[0] - b.double() / sizes[1]).square().sum())
-        for a, b in zip(first, second, strict=True)
-    ]
-    return 2 * math.asin(min(1.0, math.sqrt(sum(parts)) / 2))
+    unit = lambda tensor, size: tensor.double() / size
+    apart = _size([unit(a, sizes[0]) - unit(b, sizes[1]) for a, b in zip(first, second, strict=True)])
+    return 2 * math.asin(min(1.0, apart / 2))
 
 
 def _size(tensors: Sequence[torch.Tensor]) -> float:
@@ -197,12 +195,8 @@ class Probe:
             heard = {k: Listener(block, stack) for k, block in enumerate(self.blocks.values())}
             parts = [scores(self.module(pieces[0]))]
         outputs = torch.cat([*parts, *(scores(self.module(piece)) for piece in pieces[1:])])
-        found: dict[str, object] = {
-            f"{name}_{k}": value
-            for k, one in heard.items()
-            if len(one.seen) == 2
-            for name, value in one.reading().items()
-        }
+        readings = {k: one.reading() for k, one in heard.items() if len(one.seen) == 2}
+        found: dict[str, object] = {f"{name}_{k}": one[name] for k, one in readings.items() for name in one}
         doubled = {name: 2 * one.detach() for name, one in self.module.named_parameters()}
         other = scores(torch.func.functional_call(self.module, doubled, (pieces[0],))).double()
         same = outputs[: len(other)].double()
@@ -219,11 +213,9 @@ class Probe:
         """Everything that was recorded, by name, one row for each record."""
         found = {name: np.stack([row[name] for row in self._rows]) for name in (self._rows[0] if self._rows else {})}
         if "margins" in found:
-            known = found["degree"][np.isfinite(found["degree"])]
+            power = np.round([*found["degree"][np.isfinite(found["degree"])], math.nan][0])
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                found["normalised_margins"] = found["margins"] / found["norm"][:, None] ** np.round(
-                    [*known, math.nan][0]
-                )
+                found["normalised_margins"] = found["margins"] / found["norm"][:, None] ** power
         return found
 
     def __getattr__(self, name: str) -> np.ndarray:
@@ -244,6 +236,14 @@ class Probe:
                     part = f"/{labels[k] if labels else k}" if values.ndim > 1 else ""
                     for step, value in zip(series["steps"], column, strict=True):
                         writer.add_scalar(f"probe/{name}{part}", float(value), int(step))
+
+    def finish(self, path: str | Path, writers: Iterable[Any]) -> None:
+        """The end of a training that someone else drives: a last record, the file, and the curves for those who write for TensorBoard."""
+        self.detach()
+        self.save(path)
+        for writer in writers:
+            if hasattr(writer, "add_scalar"):
+                self.write_scalars(writer)
 
     def save(self, path: str | Path, data: dict | None = None) -> Path:
         """Write a run file that `penchant probe` draws; `data` is where the data came from, the record of `penchant.data.load`."""

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError, kind
 from ..problem import Reading, read
 from ..settings.base import Setting
-from ..training.events import LogSpaced, Recorder
+from ..training.events import LogSpaced
 from ..training.loop import check_steps
 from ..training.status import Status
 from ..training.trajectory import Trajectory, describe
@@ -22,9 +22,7 @@ from ..training.trajectory import Trajectory, describe
 _look = eqx.filter_jit(read)
 
 
-def follow_torch(
-    setting: Setting, make: Callable, start: PyTree = None, steps: int = 1000, recorder: Recorder | None = None
-) -> Trajectory:
+def follow_torch(setting: Setting, make: Callable, start: PyTree = None, steps: int = 1000) -> Trajectory:
     """Train the weight of a setting with `make([parameter])`, a torch.optim optimiser. Multipliers move as those of gradient steps of the same length.
 
     >>> import penchant as pt
@@ -38,7 +36,7 @@ def follow_torch(
     optimiser = make([weight])
     if not isinstance(optimiser, torch.optim.Optimizer):
         raise ArgumentError("make", "follow_torch", "a function that makes a torch.optim optimiser", kind(optimiser))
-    schedule = set((recorder or LogSpaced()).schedule(check_steps(steps, "follow_torch")).tolist())
+    schedule = set(LogSpaced().schedule(check_steps(steps, "follow_torch")).tolist())
     found, dual, log_time = [], 0.0, -np.inf
     look = lambda: _look(setting, weight.detach().numpy().copy())
     needs = signature(optimiser.step).parameters.get("closure")  # line searches read the loss again, where they like

@@ -34,7 +34,4 @@ class ProbeCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """A last record, and the file."""
         if self.probe:
-            self.probe.detach()
-            self.probe.save(self.path)
-            if self.writer is not None:
-                self.probe.write_scalars(self.writer)
+            self.probe.finish(self.path, [self.writer])

@@ -6,13 +6,13 @@ helps the paper that has most left, from the other end of its list.
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from .. import cache
 from ..errors import ArgumentError, MissingExtra
@@ -21,8 +21,7 @@ from ..lab import KINDS, Claim, Lab, Paper, Study
 from ..papers import PAPERS, find_papers, new_lab
 from ..references.base import watching
 from ..report.page import save
-from ..sweeps.executors import Worker
-from ..sweeps.work import one_thread
+from ..sweeps.executors import pool
 from ..verdict import Outcome, Verdict
 from .data import prove_all
 
@@ -100,12 +99,6 @@ def drawn(paper: Paper, study: Study, seed: int, full: bool, out: str, kinds: Co
     return False
 
 
-class _Worker(Worker):
-    """A process of its own with one thread, and the paper whose evidence it holds."""
-
-    paper = ""
-
-
 _LABS: dict[str, Lab] = {}  # of a worker process, the lab of its paper
 _TASKS = count(1)
 
@@ -171,56 +164,50 @@ def check_all(
     studies: Sequence[tuple] = (),
 ) -> Iterator[dict]:
     """Rows of all claims as they are found; `tell` hears each, and each study that was drawn, with the seconds that are left, about."""
-    cost = expected_seconds(claims)
-    tasks = [
-        (paper.name, claim.name, cost[claim.name], (_work, paper.name, claim.name, exact)) for paper, claim in claims
-    ]
-    tasks += [(paper.name, f"study {rest[0]}", _DRAWING, (_draw, paper.name, *rest)) for paper, *rest in studies]
-    waiting: dict[str, list] = {paper: [] for paper, *_ in tasks}
-    for paper, *task in tasks:
-        waiting[paper].append(task)
-    left = lambda paper: sum(seconds for _, seconds, _ in waiting[paper])
-    workers = [_Worker() for _ in range(min(jobs, len(tasks)))]
-    running: dict[Future, tuple[_Worker, str, float]] = {}
-
-    def give(worker: _Worker) -> None:
-        todo = [paper for paper in waiting if waiting[paper]]
-        if not todo:
-            return
-        taken = {other.paper for other in workers if other is not worker}
-        if worker.paper not in todo:
-            worker.paper = max([paper for paper in todo if paper not in taken] or todo, key=left)
-        name, seconds, call = waiting[worker.paper].pop(0 if worker.paper not in taken else -1)
-        running[worker.pool.submit(*call)] = (worker, name, seconds)
-
-    with one_thread():
+    calls: list[tuple] = [(_work, paper.name, claim.name, exact) for paper, claim in claims]
+    calls += [(_draw, paper.name, *rest) for paper, *rest in studies]
+    known = expected_seconds(claims)
+    left = {number: known.get(call[2], _DRAWING) for number, call in enumerate(calls)}
+    with pool(min(jobs, len(calls))) as run:
         cache.compile_quickly()  # claims compile much and run little
-        try:
-            for worker in workers:
-                give(worker)
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    worker, name, _ = running.pop(future)
-                    row = _result(future, worker, name, claims)
-                    remaining = sum(map(left, waiting)) + sum(seconds for *_, seconds in running.values())
-                    give(worker)
-                    tell(row, remaining / len(workers))
-                    if row["verdict"] in _OUTCOMES:
-                        yield row
-        finally:
-            for worker in workers:
-                worker.kill()
+        for number, found in run(_call, calls, _by_paper([call[1] for call in calls], dict(left))):
+            del left[number]
+            row = _row(found, calls[number], claims)
+            tell(row, sum(left.values()) / jobs)
+            if row["verdict"] in _OUTCOMES:
+                yield row
 
 
-def _result(future: Future, worker: _Worker, name: str, claims: list[tuple[Paper, Claim]]) -> dict:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        worker.restart()
-        if name.startswith("study "):
-            return {"claim": name, "verdict": "left out. The process that drew it was killed"}
-        paper, claim = next((paper, claim) for paper, claim in claims if claim.name == name)
+def _call(call: tuple) -> dict:
+    work, *asked = call
+    return work(*asked)
+
+
+def _by_paper(papers: Sequence[str], cost: Mapping[int, float]) -> Callable[[int, list[int]], int]:
+    """A worker goes on with its paper; without one it begins the costliest that nobody has, and where all are taken it helps from the other end."""
+    holds: dict[int, str] = {}
+
+    def choose(worker: int, waiting: list[int]) -> int:
+        taken = {paper for other, paper in holds.items() if other != worker}
+        left = {papers[number]: 0.0 for number in waiting}
+        for number in waiting:
+            left[papers[number]] += cost[number]
+        if holds.get(worker) not in left:
+            holds[worker] = max([paper for paper in left if paper not in taken] or left, key=lambda paper: left[paper])
+        own = [place for place, number in enumerate(waiting) if papers[number] == holds[worker]]
+        return own[-1 if holds[worker] in taken else 0]
+
+    return choose
+
+
+def _row(found: Any, call: tuple, claims: list[tuple[Paper, Claim]]) -> dict:
+    if type(found) is BrokenProcessPool:
+        if call[0] is _draw:
+            return {"claim": f"study {call[2]}", "verdict": "left out. The process that drew it was killed"}
+        paper, claim = next((paper, claim) for paper, claim in claims if claim.name == call[2])
         broken = lambda *_: Verdict(Outcome.undecided, "the process that checked it was killed")
         row = check(replace(claim, check=broken), paper, Lab())
         return {**row, "proofs": {"proved": 0, "seconds": 0.0, "unproved": {}}}
+    if isinstance(found, BaseException):
+        raise found
+    return found

@@ -122,7 +122,7 @@ def train(options: Namespace) -> Trained:
         elif hasattr(setting.data, "tokens") and options.optimiser == "flow":
             until = (until, Stalled())
     optimiser, until = watched(options, setting, optimiser, until, found.prediction is not None)
-    with progress(1) as show:
+    with progress() as show:
         show(f"training with {describe_steps(options, optimiser)}")
         loss = setting.name_of_loss(found.prediction is not None)
         told = sparse(show, loss, not setting.data.attained)

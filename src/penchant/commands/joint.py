@@ -8,15 +8,14 @@ import numpy as np
 from ..case import make_case
 from ..errors import ArgumentError, DataFileError, NotSeparableError, UndecidedMargin
 from ..optimisers.base import Optimiser
-from ..optimisers.table import JOINT, Given, Scale
 from ..papers import predict as predicted
-from ..papers.self_attention.theorems import longest_token
 from ..report.panels import PANELS
 from ..report.panels.joint import program_lines, programs
 from ..settings.base import Setting
 from ..settings.files import LOSSES, read_arrays
 from ..settings.joint import JointStart, JointTokens, joint_setting, normal_start
 from ..settings.tokens import TokenSelection
+from ..sweeps.members import joint_rule
 from ..theory.describe import describe, lines
 from ..theory.joint import joint_references
 from ..training.train import train as trained
@@ -52,7 +51,8 @@ def _ask(options: Namespace) -> tuple[Setting, Optimiser]:
         fix = "it is the standard deviation of --start small"
         raise ArgumentError("--scale", "penchant", "left out unless --start small", options.scale, fix)
     data = _data(options)
-    return joint_setting(data, _start(options, data), LOSSES[options.loss]()), _rule(options, data)
+    setting = joint_setting(data, _start(options, data), LOSSES[options.loss]())
+    return setting, joint_rule(options, data, _decays(options))
 
 
 def predict(options: Namespace) -> Predicted:
@@ -87,13 +87,6 @@ def _decays(options: Namespace) -> tuple[float, float] | None:
         required = "two nonnegative numbers p_u,p_W, such as 2/3,1"
         raise ArgumentError("--decays", "penchant", required, repr(options.decays))
     return u, W
-
-
-def _rule(options: Namespace, data: JointTokens) -> Optimiser:
-    """The rule of the command line; a length left open is the 1/(4 B^2) of the theorem."""
-    row, cap = JOINT[options.optimiser], np.inf if options.cap is None else options.cap
-    size = row.step(Scale(longest_token(data)), options.beta) if options.step_size is None else options.step_size
-    return row.make(Given(size, options.beta, cap, _decays(options)))
 
 
 def _start(options: Namespace, data: JointTokens) -> JointStart | None:

@@ -1,34 +1,37 @@
 """`experiment`: the papers' real networks. `probe`: the record of a PyTorch network, told and drawn. `kkt`: how far a network is from a KKT point."""
 
-import importlib.util
 import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import ArgumentError, DataFileError, MissingExtra, PenchantError
-from ..exhibits import Table, plain
+from ..exhibits import plain
 from ..files import load_npz, write_bytes
 from ..lab import Study
 from ..report.networks import read_network, summary, write_page
 from ..report.page import render, save
+from . import Said
+from .options import attribute
+from .runs import aligned
 
 
-def probe(options: Namespace) -> tuple[dict, list[str]]:
+def probe(options: Namespace) -> Said:
     """Numbers and lines of a record; with --out its page too."""
     header, series = read_network(options.run)
     content = {**{key: header[key] for key in ("model", "layers", "blocks")}, "series": plain(series)}
     first = f"{header['model']}: {len(series['steps'])} records to step {series['steps'][-1]}"
-    text = [first, *_aligned(summary(header, series))]
+    layers = summary(header, series)
+    text = [first, *aligned(layers.rows, layers.columns, len(layers.rows)), layers.caption]
     if options.out:
         content["page"] = str(write_page(options.run, options.out))
         text.append(f"page: {content['page']}")
-    return content, text
+    return Said(content, text)
 
 
-def experiment(options: Namespace) -> tuple[dict, list[str]]:
+def experiment(options: Namespace) -> Said:
     """Run an experiment of the papers on genuine data, or draw what one has written, as a page next to its numbers."""
     from ..papers.deep_linear.figures import result as alexnet
     from ..papers.self_attention import real_networks
@@ -38,17 +41,17 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
         found = _earlier(options.experiment)
     else:
         for found in _measured(options):
-            found = strict(found)
+            found = cast(dict, plain(found))
             write_bytes(place / f"{found['experiment']}.json", json.dumps(found).encode())
     if not found.get("runs"):
-        raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: more --minutes")
+        raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: run it again.")
     starts = "equal norms" in {one["variant"] for one in found["runs"]}
     curves = real_networks.curves, real_networks.by_variant(found)
     result = alexnet(found, *curves) if starts else real_networks.result(found)
     study = Study(found["experiment"], f"{found['experiment']} (after {found['after']})", seeded=False)
-    save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
+    save(study, result, place, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
-    return {**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"]
+    return Said({**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"])
 
 
 def _earlier(path: str) -> dict:
@@ -57,15 +60,10 @@ def _earlier(path: str) -> dict:
         found = json.loads(Path(path).read_text())
     except ValueError as error:
         raise DataFileError(f"'{path}' is no JSON: {error}.") from error
-    known = set(found if isinstance(found, dict) else ())
+    known = set(found if type(found) is dict else ())
     if missing := {"experiment", "after", "data", "settings", "runs", "seconds"} - known:
         raise DataFileError(f"'{path}' was not written by `penchant experiment`: it has no '{min(missing)}'.")
     return found
-
-
-def strict(found: dict) -> dict:
-    """The same without what JSON has no word for: numbers that are not finite are null."""
-    return json.loads(json.dumps(found), parse_constant=lambda _: None)
 
 
 def _measured(options: Namespace) -> Iterator[dict]:
@@ -74,19 +72,11 @@ def _measured(options: Namespace) -> Iterator[dict]:
         from ..bridge.torch_experiments import experiment as measure
     except ImportError:
         raise MissingExtra("torch", "`penchant experiment`") from None
-    asked = {key: value for key, value in vars(options).items() if key in (*ASKED, "full", "device", "minutes")}
+    asked = {key: value for key, value in vars(options).items() if key in (*ASKED, "full", "device")}
     return measure(options.experiment, folder=options.data, progress=lambda text: print(text, file=sys.stderr), **asked)
 
 
-def _aligned(table: Table) -> Iterator[str]:
-    rows = [table.columns, *table.rows]
-    widths = [max(len(str(row[k])) for row in rows) for k in range(len(table.columns))]
-    for row in rows:
-        yield "  ".join(f"{cell!s:>{width}}" for cell, width in zip(row, widths, strict=True))
-    yield table.caption
-
-
-def kkt(options: Namespace) -> tuple[dict, list[str]]:
+def kkt(options: Namespace) -> Said:
     """The meter on a module of the user's own; of several checkpoints the last is told, with the trend."""
     try:
         from ..bridge.kkt import trend
@@ -104,24 +94,18 @@ def kkt(options: Namespace) -> tuple[dict, list[str]]:
         way = trend(readings)
         content["trend"] = {"verdict": way.headline, "why": way.inequality, "measured": way.measured}
         lines.append(f"trend      {way}")
-    return plain(content), lines  # pyright: ignore[reportReturnType]
+    return Said(content, lines)
 
 
 def _named(place: str) -> list:
     """What a script calls by a name."""
     file, _, name = place.rpartition(":")
-    spec = importlib.util.spec_from_file_location("penchant_user_network", file) if Path(file).is_file() else None
-    if spec is None or spec.loader is None:
-        raise ArgumentError("model", "penchant kkt", "SCRIPT.py:NAME with a script that exists", repr(place))
-    script = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(script)
-        found = _made(getattr(script, name)) if hasattr(script, name) else []
+        found = _made(attribute(Path(file), name))
+    except PenchantError:
+        raise
     except (Exception, SystemExit) as error:
         raise DataFileError(f"'{place}' raised {type(error).__name__}: {error}") from error
-    if not hasattr(script, name):
-        known = ", ".join(word for word in vars(script) if not word.startswith("_"))
-        raise ArgumentError("model", "penchant kkt", f"one of {known}", f"'{name}'")
     if not found or not all(hasattr(one, "named_parameters") for one in found):
         required = "a module, a list of them, or a function that makes one"
         raise ArgumentError("model", "penchant kkt", required, repr(found))

@@ -1,8 +1,9 @@
 """From the options of the command line to a setting; files that must not be there, and losses that the user wrote."""
 
-import importlib.util
 from argparse import Namespace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, warn
-from ..flow.flow import GradientFlow
+from ..flow.flow import is_flow
 from ..optimisers.base import Optimiser
 from ..settings.base import Setting
 from ..settings.files import LOSSES, default_loss, guess, read_arrays
@@ -35,7 +36,7 @@ def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyT
     arrays = read_arrays(options.start) if options.start.endswith(".npz") else {}
     if "header" not in arrays:
         return None
-    silent = isinstance(optimiser, GradientFlow) or hasattr(optimiser, "account")
+    silent = is_flow(optimiser) or hasattr(optimiser, "account")
     asking = setting, cast(Optimiser, optimiser), start
     found = None if silent else load_memory(options.start, *asking)
     lost = any(name.startswith("memory_") for name in arrays)
@@ -66,30 +67,25 @@ def loss_of(text: str, setting: str) -> AbstractLoss:
     if not isinstance(found, AbstractLoss):
         fix = f"{name} = penchant.UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
         raise ArgumentError("--loss", "penchant", f"a loss named '{name}' in '{path}'", repr(found), fix)
-    return _try_loss(found, path)
-
-
-def attribute(file: Path, name: str) -> object:
-    if not file.is_file():
-        raise DataFileError(f"There is no file '{file}'.")
-    module_spec = importlib.util.spec_from_file_location("penchant_user_loss", file)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise DataFileError(f"'{file}' could not be executed: {type(error).__name__}: {error}") from error
-    if not hasattr(module, name):
-        raise DataFileError(f"'{file}' defines no '{name}'.")
-    return getattr(module, name)
-
-
-def _try_loss(loss: AbstractLoss, path: str) -> AbstractLoss:
-    """The loss, once it has been called: what it raises would come out of the middle of a run."""
-    try:
-        for part in (loss.log_value, loss.log_slope):
+    try:  # what it raises would come out of the middle of a run
+        for part in (found.log_value, found.log_slope):
             part(jnp.ones(2))
     except Exception as error:
         raise DataFileError(f"The loss of '{path}' raises {type(error).__name__}: {error}") from error
-    return loss
+    return found
+
+
+def attribute(file: Path, name: str) -> object:
+    """What a script of the user's own calls by a name; the file is executed."""
+    if not file.is_file():
+        raise DataFileError(f"There is no file '{file}'.")
+    module = ModuleType("penchant_user_script")
+    module.__file__ = str(file)
+    try:
+        SourceFileLoader(module.__name__, str(file)).exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise DataFileError(f"'{file}' could not be executed: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        known = ", ".join(word for word in vars(module) if not word.startswith("_"))
+        raise ArgumentError("name", f"'{file}'", f"one of {known}", repr(name))
+    return getattr(module, name)

@@ -31,6 +31,7 @@ from ..settings.files import read_arrays
 from ..theory.judge import optimiser_name
 from ..training.flags import kind_of, refuse
 from ..training.trajectory import settings_of
+from . import Said
 from .options import npz_name
 
 if TYPE_CHECKING:  # a prediction draws nothing
@@ -68,7 +69,7 @@ def _desk(options: Namespace) -> ModuleType:
     return import_module(f".{name}", __package__)
 
 
-def predict(options: Namespace) -> tuple[dict, list[str]]:
+def predict(options: Namespace) -> Said:
     """Theorem, hypotheses, certified reference and rivals for the user's data, and the same as text."""
     desk = _desk(options)
     if options.save:
@@ -76,10 +77,10 @@ def predict(options: Namespace) -> tuple[dict, list[str]]:
     content, lines, arrays = desk.predict(options)
     if options.save:
         content["saved"] = str(write_npz(options.save, content, arrays))
-    return content, [*lines, *_files(content)]
+    return Said(content, [*lines, *written(content)])
 
 
-def train(options: Namespace) -> tuple[dict, list[str]]:
+def train(options: Namespace) -> Said:
     """Train on the user's data, judge the run against the prediction, and save what was asked for."""
     from ..report.panel import page, tell
 
@@ -96,25 +97,29 @@ def train(options: Namespace) -> tuple[dict, list[str]]:
     if options.store:
         from .runs import keep
 
-        numbers = {name: value for name, value in content.items() if isinstance(value, str | int | float)}
-        told = {"status": content.get("status", ""), **numbers, "name": Path(options.data).name}
+        told = {"status": content.get("status", ""), **_single(content), "name": Path(options.data).name}
         keep(options.store, "train", [{**told, "asked": _asked(options)}], fingerprint())
     if options.out and found.paper:
         content |= page_of(options, found.paper, lambda: page(found.case, found.panels))
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
-    return content, [*text, *found.lines, *_files(content)]
+    return Said(content, [*text, *found.lines, *written(content)], int("page_error" in content))
+
+
+def _single(values: Mapping) -> dict:
+    """Those that are one number or text."""
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
 
 
 def _asked(options: Namespace) -> str:
     """The options that decide a run, and the digest of its data."""
-    kept = {name: value for name, value in vars(options).items() if isinstance(value, str | int | float)}
+    kept = _single(vars(options))
     left = ("data", "save", "out", "store", "overwrite", "json")
     data = hashlib.sha256(Path(options.data).read_bytes()).hexdigest()[:16]
     return f"{data} {json.dumps({name: kept[name] for name in sorted(kept) if name not in left})}"
 
 
-def _files(content: dict) -> Iterable[str]:
+def written(content: dict) -> Iterable[str]:
     """Where the run and its page were written."""
     yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name) is not None)
     if "page_error" in content:
@@ -129,7 +134,7 @@ def page_of(options: Namespace, paper: str, result: "Callable[[], Result]") -> d
     name = _readable(Path(options.data).name)
     try:
         study = Study(PAGE, f"Your data: {name}")
-        save(study, result(), options.out, paper=paper, seed=options.seed, full=False, seconds=0.0)
+        save(study, result(), options.out, paper=paper, seed=options.seed)
         return {"page": str(render(options.out))}
     except (OSError, PenchantError) as error:  # those two explain themselves
         return {"page": None, "page_error": f"{type(error).__name__}: {error}"}

@@ -1,29 +1,21 @@
-"""Progress on long work, and a sign of life before it."""
+"""Progress on long work, and a sign of life before it: always on stderr, so that stdout stays clean for --json."""
 
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, SupportsFloat, SupportsInt, runtime_checkable
-
-
-@runtime_checkable
-class Show(Protocol):
-    """Tell what is being done, and by how many steps the work has advanced."""
-
-    def __call__(self, text: str, advance: int = 0) -> None: ...
-
+from shutil import get_terminal_size
+from typing import SupportsFloat, SupportsInt
 
 _STOP = threading.Event()  # set where something else writes to the terminal
+_WIPE = "\r\033[K"
 
 
 @contextmanager
 def spinner(text: str, after: float = 0.4) -> Iterator[None]:
-    """A turning line on stderr from half a second on, for terminals only: imports and compiled code have nothing else to show.
-
-    It ends with the block, or where a bar begins. Plain characters, as a package that draws would have to be imported first.
-    """
+    """A turning line from half a second on, for terminals only: imports and compiled code have nothing else to show. It ends with the block, or where
+    progress is told."""
     if not sys.stderr.isatty():
         yield
         return
@@ -43,28 +35,27 @@ def _spin(text: str, wait: float) -> None:
         print(f"\r{'|/-'[turn % 3]} {text}", end="", file=sys.stderr, flush=True)
         turn, wait = turn + 1, 0.15
     if turn:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+        print(_WIPE, end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Show]:
-    """A bar on a terminal, plain lines otherwise; always on stderr, so that stdout stays clean for --json."""
+def progress() -> Iterator[Callable[[str], None]]:
+    """What tells where the work is: on a terminal one line that changes, plain lines otherwise."""
     if not sys.stderr.isatty():
-        yield lambda text, advance=0: print(text, file=sys.stderr, flush=True)
+        yield lambda text: print(text, file=sys.stderr, flush=True)
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
     _STOP.set()
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda text, advance=0: bar.update(task, description=text, advance=advance)
+    write = lambda text: print(f"{_WIPE}{text[: get_terminal_size().columns - 1]}", end="", file=sys.stderr, flush=True)
+    try:
+        yield write
+    finally:
+        write("")
 
 
 def sparse(
-    show: Show, loss: str = "log(L - L*)", margins: bool = True, seconds: float = 5.0
+    show: Callable[[str], None], loss: str, margins: bool
 ) -> Callable[[SupportsInt, SupportsFloat, SupportsFloat], None]:
-    """A `progress` for `train` that says where the run is every few seconds, first after that time: short runs stay silent.
+    """A `progress` for `train` that says every five seconds where the run is: short runs stay silent.
 
     `loss` names what is followed; a regression has no `margins`.
     """
@@ -72,7 +63,7 @@ def sparse(
 
     def tell(steps: SupportsInt, log_excess: SupportsFloat, margin: SupportsFloat) -> None:
         nonlocal last
-        if time.monotonic() - last >= seconds:
+        if time.monotonic() - last >= 5.0:
             last = time.monotonic()
             reached = f", smallest margin {float(margin):.4g}" if margins else ""
             show(f"step {int(steps)}: {loss} {float(log_excess):.6g}{reached}")

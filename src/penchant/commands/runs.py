@@ -5,7 +5,7 @@ import io
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +13,36 @@ from ..errors import ArgumentError
 from ..files import write_bytes
 from ..sweeps.store import EVENT, Store, digest
 from ..sweeps.work import provenance
+from . import Said
 
 _SHOWN = 20  # rows of a table on the terminal
 
 
-def runs(options: Namespace) -> tuple[dict, int]:
+def runs(options: Namespace) -> Said:
     """List, group, export, prune or check the runs of a store; files that are not whole are named."""
     store, where = Store(options.store), options.where or "true"
     if options.check:
         groups, bad = store.scan(whole=True)
-        return {"groups": len(groups), "runs": len(store.rows()), "bad": bad}, 1 if bad else 0
+        return _told({"groups": len(groups), "runs": len(store.rows()), "bad": bad}, int(bool(bad)))
     if options.prune:
         if not options.where:
             raise ArgumentError("--where", "penchant runs", "given with --prune: it says what goes", "nothing")
-        return {"pruned": store.prune(where), "bad": store.skipped}, 0
+        return _told({"pruned": store.prune(where), "bad": store.skipped})
     if options.export and Path(options.export).suffix not in (".csv", ".json"):
         raise ArgumentError("--export", "penchant runs", "a file name ending in .csv or .json", repr(options.export))
     columns, rows = store.query(options.sql or _question(options, where))
     if options.export:
         write_bytes(options.export, _written(columns, rows, Path(options.export).suffix))
-        return {"exported": options.export, "runs": len(rows), "bad": store.skipped}, 0
-    return {"columns": columns, "rows": rows, "bad": store.skipped}, 0
+        return _told({"exported": options.export, "runs": len(rows), "bad": store.skipped})
+    return _told({"columns": columns, "rows": rows, "bad": store.skipped})
+
+
+def _told(content: dict, code: int = 0) -> Said:
+    for file, why in content["bad"].items():
+        print(f"left out   {file}: {why}", file=sys.stderr)
+    if "rows" in content:
+        return Said(content, aligned(content["rows"], content["columns"]), code)
+    return Said(content, [", ".join(f"{name} {value}" for name, value in content.items() if name != "bad")], code)
 
 
 def _question(options: Namespace, where: str) -> str:
@@ -55,23 +64,15 @@ def _written(columns: Sequence[str], rows: Sequence[tuple], ending: str) -> byte
     return text.getvalue().encode()
 
 
-def print_runs(content: Mapping[str, Any]) -> None:
-    for file, why in content["bad"].items():
-        print(f"left out   {file}: {why}", file=sys.stderr)
-    if "rows" in content:
-        print_rows(content["rows"], content["columns"])
-    else:
-        print(", ".join(f"{name} {value}" for name, value in content.items() if name != "bad"))
-
-
-def print_rows(rows: Sequence[Sequence], columns: Sequence[str]) -> None:
-    short = lambda value: f"{value:.5g}" if isinstance(value, float) else str(value).partition("\n")[0]
-    text = [[short(value) for value in row] for row in rows[:_SHOWN]]
-    widths = [max(len(row[k]) for row in (columns, *text)) for k in range(len(columns))]
-    for row in (columns, *text):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    if len(rows) > _SHOWN:
-        print(f"... {len(rows) - _SHOWN} more (--json or --export has all)")
+def aligned(rows: Sequence[Sequence], columns: Sequence[str], most: int = _SHOWN) -> Iterator[str]:
+    """The first rows of a table, column under column."""
+    short = lambda value: f"{value:.5g}" if type(value) is float else str(value).partition("\n")[0]
+    text = [columns, *([short(value) for value in row] for row in rows[:most])]
+    widths = [max(map(len, column)) for column in zip(*text, strict=True)]
+    for row in text:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    if len(rows) > most:
+        yield f"... {len(rows) - most} more (--json or --export has all)"
 
 
 def keep(path: str | None, kind: str, rows: Sequence[Mapping[str, Any]], code: str) -> None:

@@ -12,27 +12,24 @@ import re
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import count, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..cache import fingerprint
 from ..errors import ArgumentError
 from ..exhibits import plain
 from ..files import check_writable, mark, write_bytes
 from ..lab import KINDS, Claim, Paper
-from ..papers import find_papers, new_lab
+from ..papers import PAPERS, find_papers, new_lab
 from ..report.page import render
+from ..verdict import Outcome
+from . import Said
 from .claims import check_all, drawn, find_study, kept, run_one
 from .data import print_proofs
 from .progress import progress
-from .runs import keep
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
+from .runs import aligned, keep
 
 _NUMBER = r"(?:\d+(?:\.\d+)*|[A-Z](?:\.\d+)*\b)"
 _NAMED = re.compile(
@@ -90,38 +87,36 @@ def coverage(papers: Sequence[Paper], verdicts: Mapping[str, str] | None = None)
 def _covered(paper: Paper, row: dict, verdicts: Mapping[str, str]) -> dict:
     wanted = set(references(row["item"]))
     names = {claim.name: claim for claim in paper.claims if wanted & set(cited(paper, claim.citation))}
-    found = {
-        name: verdicts.get(name) or (kept(paper, one) or {}).get("verdict", "not checked yet")
-        for name, one in names.items()
-    }
+    known = lambda one: verdicts.get(one.name) or (kept(paper, one) or {}).get("verdict", "not checked yet")
+    found = {name: known(one) for name, one in names.items()}
     studies = [study.name for study in paper.studies if wanted & set(references(study.title))]
     status = "checked" if found or studies else "explained" if row["note"] else "missing"
     places = {name: one.place for name, one in names.items()}
     return {**row, "claims": found, "places": places, "studies": studies, "status": status}
 
 
-def print_coverage(rows: list[dict]) -> None:
-    """A table per paper, and what is missing."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+def list_coverage(options: Namespace) -> Said:
+    """`coverage` on the command line; 1 where an item has no check."""
+    rows = coverage(find_papers(tuple(options.papers)))
+    return Said(rows, _coverage_lines(rows), int(any(row["status"] == "missing" for row in rows)))
 
-    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+
+def _coverage_lines(rows: list[dict]) -> Iterator[str]:
+    """Every item with what checks it, and what is missing."""
     for paper, group in groupby(rows, lambda row: row["paper"]):
-        table = Table("item", "what", "checks", title=paper, title_justify="left")
         found = list(group)
         for row in found:
+            yield f"{row['item']}: {row['words']}"
             checks = [f"{verdict}: {name}, {row['places'][name]}" for name, verdict in row["claims"].items()]
             checks += [f"study {name}" for name in row["studies"]]
-            table.add_row(row["item"], escape(row["words"]), escape("\n".join(checks) or row["note"] or "MISSING"))
-        console.print(table)
-        count = lambda status, found=found: sum(row["status"] == status for row in found)
-        told = ", ".join(f"{count(status)} {status}" for status in ("checked", "explained", "missing"))
+            yield from (f"    {text}" for text in checks or [row["note"] or "MISSING"])
+        counts = Counter(row["status"] for row in found)
+        told = ", ".join(f"{counts[status]} {status}" for status in ("checked", "explained", "missing"))
         missing = ", ".join(row["item"] for row in found if row["status"] == "missing")
-        console.print(f"{paper}: {len(found)} items, {told}" + (f": {missing}" if missing else "") + "\n")
+        yield f"{paper}: {len(found)} items, {told}" + (f": {missing}" if missing else "") + "\n"
     waiting = {name for row in rows for name, verdict in row["claims"].items() if verdict == "not checked yet"}
     if waiting:
-        console.print(f"{len(waiting)} of these claims have no verdict of this code yet: penchant verify checks them")
+        yield f"{len(waiting)} of these claims have no verdict of this code yet: penchant verify checks them"
 
 
 _FEW = 12  # claims of which every one is told, with the line that checks it
@@ -144,10 +139,12 @@ def find_claims(names: Sequence[str], papers: Sequence[Paper]) -> list[tuple[Pap
         now = dashed(old_ids.get(dashed(name), name))
         if now not in known:
             near = get_close_matches(name, [claim.name for _, claim in known.values()], 1) if now else []
+            guess = "".join(f"did you mean {one}? " for one in near)
             fix = (
-                "".join(f"did you mean {one}? " for one in near) + "`penchant coverage` lists them by paper and number"
+                f"{guess}`penchant coverage` lists them by paper and number"
+                if now
+                else "it is a test now, or a row of a table, or was left out"
             )
-            fix = fix if now else "it is a test now, or a row of a table, or was left out"
             wanted = "the id of a claim" if now else "one that is still a claim"
             raise ArgumentError("--claim", "penchant verify", wanted, repr(name), fix)
         found.append(known[now])
@@ -156,8 +153,8 @@ def find_claims(names: Sequence[str], papers: Sequence[Paper]) -> list[tuple[Pap
     return found
 
 
-def verify(options: Namespace) -> tuple[list[dict], bool]:
-    """Check claims and their twins; with `--out`, also run studies and write the page. False if a check cannot be trusted.
+def verify(options: Namespace) -> Said:
+    """Check claims and their twins; with `--out`, also run studies and write the page. 1 if a check cannot be trusted.
 
     With `--exact` every reference that a claim rests on is proved once more in rational arithmetic.
     """
@@ -183,7 +180,11 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
         ledger = {"format": mark("ledger"), "claims": plain(rows), "coverage": covered}
         write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
         print(f"page: {render(out)}", file=sys.stderr)
-    return rows, all(row["twin"] == "refuted" and row["verdict"] == row["expected"] for row in rows)
+    return Said(rows, _lines(rows), int(not all(map(_as_expected, rows))))
+
+
+def _as_expected(row: dict) -> bool:
+    return row["twin"] == "refuted" and row["verdict"] == row["expected"]
 
 
 def _rows(claims: list[tuple[Paper, Claim]], jobs: int, fresh: bool, exact: bool, studies: list[tuple]) -> list[dict]:
@@ -193,20 +194,16 @@ def _rows(claims: list[tuple[Paper, Claim]], jobs: int, fresh: bool, exact: bool
     missing = [(paper, claim) for paper, claim in claims if claim.name not in found]
     if found:
         print(f"{len(found)} claims kept from before, {len(missing)} to check (--fresh checks all)", file=sys.stderr)
-    total = len(missing) + len(studies)
-    number = count(1)
-    with progress(total) as show:
+    total, number = len(missing) + len(studies), count(1)
+    with progress() as show:
 
         def tell(row: dict, left: float) -> None:
-            show(f"[{next(number)}/{total}] {row['claim']}: {row['verdict']}, about {_duration(left)} left", 1)
+            wait = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+            show(f"[{next(number)}/{total}] {row['claim']}: {row['verdict']}, about {wait} left")
 
         for row in check_all(missing, jobs, tell, exact, studies) if total else ():
             found[row["claim"]] = row
     return [found[claim.name] for _, claim in claims]
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _studies(papers: Sequence[Paper], options: Namespace) -> list:
@@ -216,60 +213,50 @@ def _studies(papers: Sequence[Paper], options: Namespace) -> list:
     return [(paper, study.name, *how) for paper, study in wanted if options.fresh or not drawn(paper, study, *how)]
 
 
-def print_ledger(rows: list[dict]) -> None:
+def _lines(rows: list[dict]) -> Iterator[str]:
     """What a reader wants: counts by paper and kind, the findings, what was not as expected, the slowest."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    console.print(_counts(rows))
+    yield "Claims by paper and kind: confirmed + refuted as expected / all"
+    kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
+    papers = dict.fromkeys(row["paper"] for row in rows)
+    of = lambda *asked: [row for row in rows if (row["paper"], row["kind"]) == asked]
+    yield from aligned([(paper, *(_cell(of(paper, kind)) for kind in kinds)) for paper in papers], ("paper", *kinds))
     refuted = [row for row in rows if row["verdict"] == row["expected"] == "refuted"]
     if refuted:
-        console.print(f"\n[bold]Findings: {len(refuted)} sentences that do not hold[/]")
+        yield f"\nFindings: {len(refuted)} sentences that do not hold"
     for row in refuted:
-        console.print(f"[red]refuted[/] {row['claim']}: {escape(row['statement'])}")
-        console.print(f"        {escape(row['inequality'])}")
+        yield f"refuted {row['claim']}: {row['statement']}\n        {row['inequality']}"
         if row["repair"]:
-            console.print(f"        [green]what holds:[/] {row['repair']}: {escape(row['repaired'])}")
+            yield f"        what holds: {row['repair']}: {row['repaired']}"
     for row in rows:
-        if row["verdict"] != row["expected"] or row["twin"] != "refuted":
-            console.print(f"[yellow]not as expected[/] {row['claim']}: {row['verdict']}, twin {row['twin']}")
-            console.print(f"        {escape(row['inequality'])}")
+        if not _as_expected(row):
+            yield f"not as expected {row['claim']}: {row['verdict']}, twin {row['twin']}\n        {row['inequality']}"
     if len(rows) <= _FEW:
-        console.print("\n".join(f"{row['claim']}: {row['verdict']}, by {row['place']}" for row in rows), soft_wrap=True)
+        yield from (f"{row['claim']}: {row['verdict']}, by {row['place']}" for row in rows)
     slowest = sorted(rows, key=lambda row: -row["seconds"])[:5]
-    console.print("\nslowest: " + ", ".join(f"{row['claim']} {row['seconds']:.0f} s" for row in slowest))
+    yield "\nslowest: " + ", ".join(f"{row['claim']} {row['seconds']:.0f} s" for row in slowest)
     counts = Counter(row["verdict"] for row in rows)
-    console.print(
-        f"{len(rows)} claims: " + ", ".join(f"{counts[name]} {name}" for name in ("confirmed", "refuted", "undecided"))
-    )
-    console.print(f"twins refuted: {sum(row['twin'] == 'refuted' for row in rows)} of {len(rows)}")
-
-
-def _counts(rows: list[dict]) -> "Table":
-    from rich.table import Table
-
-    table = Table(title="Claims by paper and kind: confirmed + refuted as expected / all")
-    kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
-    for column in ("paper", *kinds):
-        table.add_column(column)
-    for paper in dict.fromkeys(row["paper"] for row in rows):
-        table.add_row(paper, *(_cell([r for r in rows if r["paper"] == paper and r["kind"] == kind]) for kind in kinds))
-    return table
+    yield f"{len(rows)} claims: " + ", ".join(f"{counts[one.value]} {one.value}" for one in Outcome)
+    yield f"twins refuted: {sum(row['twin'] == 'refuted' for row in rows)} of {len(rows)}"
 
 
 def _cell(rows: list[dict]) -> str:
-    confirmed, refuted = (
-        sum(row["verdict"] == row["expected"] == outcome for row in rows) for outcome in ("confirmed", "refuted")
-    )
-    return f"{confirmed}{f' + {refuted}' if refuted else ''} / {len(rows)}" if rows else ""
+    counts = Counter(row["verdict"] for row in rows if row["verdict"] == row["expected"])
+    refuted = f" + {counts['refuted']}" if counts["refuted"] else ""
+    return f"{counts['confirmed']}{refuted} / {len(rows)}" if rows else ""
 
 
-def run_study(options: Namespace) -> dict:
-    """Run one study, save it and make the page; returns what was saved, and where."""
+def list_studies(options: Namespace) -> Said:
+    """Every study with its title and paper."""
+    pairs = [(paper, study) for paper in PAPERS for study in paper.studies]
+    rows = [{"name": study.name, "title": study.title, "paper": paper.name} for paper, study in pairs]
+    return Said(rows, ("{name:28}{title}  [{paper}]".format(**row) for row in rows))
+
+
+def run_study(options: Namespace) -> Said:
+    """Run one study, save it and make the page; what was saved, and where."""
     paper, study = find_study(options.name)
     check_writable(f"{options.out}/{study.name}/study.json")
-    with progress(1) as show:
+    with progress() as show:
         lab = new_lab(options.seed, options.full, lambda text: show(f"{study.name}: {text}"))
         folder = run_one(paper, study, lab, options.out)
     content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
@@ -277,13 +264,14 @@ def run_study(options: Namespace) -> dict:
     found = [(f"{one['statement']} {options.seed} {options.full}", one["verdict"]) for one in content["findings"]]
     told = [{"asked": asked, "status": one["headline"], "inequality": one["inequality"]} for asked, one in found]
     keep(options.store, "study", [given | row for row in told], fingerprint(paper.name))
-    return {"study": study.name, **content, "folder": str(folder), "page": str(render(options.out))}
+    whole = {"study": study.name, **content, "folder": str(folder), "page": str(render(options.out))}
+    return Said(whole, _study_lines(whole))
 
 
-def print_study(content: dict) -> None:
+def _study_lines(content: dict) -> Iterator[str]:
     """The findings with the inequalities that decided them, and the page."""
     for finding in content["findings"]:
         verdict = finding["verdict"]
         detail = f" ({verdict['detail']})" if verdict["detail"] else ""
-        print(f"{verdict['headline']:10} {finding['statement']}\n           {verdict['inequality']}{detail}")
-    print(f"page: {content['page']}")
+        yield f"{verdict['headline']:10} {finding['statement']}\n           {verdict['inequality']}{detail}"
+    yield f"page: {content['page']}"

@@ -29,21 +29,21 @@ from ..training.flags import refuse
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
+from . import Said
 from .options import attribute, setting_and_start
-from .own import page_of
+from .own import page_of, written
 from .progress import progress, sparse
 
 _STEPS = 10_000
 _NOTHING = 1e-9  # of the best margin missing: the width of the brackets
 
 
-def which_margin(options: Namespace) -> tuple[dict, list[str]]:
+def which_margin(options: Namespace) -> Said:
     """What `which-margin` prints, for programs and for people; of several optimisers, separated by commas, each under its name."""
     names = (options.optimiser or "flow").split(",")
     if len(names) > 1 and (options.out or options.save):
-        raise ArgumentError(
-            "--optimiser", "penchant which-margin", "a single one with --out and --save", options.optimiser
-        )
+        wanted = "a single one with --out and --save"
+        raise ArgumentError("--optimiser", "penchant which-margin", wanted, options.optimiser)
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     found, data = {}, None
@@ -53,9 +53,10 @@ def which_margin(options: Namespace) -> tuple[dict, list[str]]:
         data = setting.data if data is None else data  # the same object, whose best margins are kept
         found[name] = _one(asked, setting, start, data)
     if len(names) == 1:
-        return found[names[0]]
+        content, lines = found[names[0]]
+        return Said(content, lines, int("page_error" in content))
     lines = [line for name, (_, text) in found.items() for line in (f"optimiser  {name}", *text)]
-    return {name: content for name, (content, _) in found.items()}, lines
+    return Said({name: content for name, (content, _) in found.items()}, lines)
 
 
 def _setting(options: Namespace) -> tuple[Setting, PyTree]:
@@ -112,7 +113,9 @@ def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str
         yield f"verdict    {verdict}"
     if decide is not None:
         yield f"to decide  {decide}"
-    yield from (f"{name:10} {content[name]}" for name in ("predicted", "saved", "page") if content.get(name))
+    if content["predicted"]:
+        yield f"predicted  {content['predicted']}"
+    yield from written(content)
 
 
 def _default_steps(options: Namespace, setting: Setting) -> None:
@@ -161,7 +164,7 @@ def _run(
         return follow_torch(setting, optimiser, start, _STEPS if options.steps is None else options.steps), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
     prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
-    with progress(1) as show:
+    with progress() as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]
 
@@ -203,6 +206,5 @@ def _lines(found: Comparison, prediction: Prediction | None, run: Trajectory) ->
     yield f"theorem    {f'{prediction.theorem.name}: {prediction.theorem.statement}' if prediction else 'none covers this optimiser'}"
     if prediction:
         failed = [one for one in prediction.hypotheses if one.holds is not True]
-        yield from (
-            f"           {one.name} {'fails' if one.holds is False else 'is open'}: {one.meaning}" for one in failed
-        )
+        told = {False: "fails", None: "is open"}
+        yield from (f"           {one.name} {told[one.holds]}: {one.meaning}" for one in failed)

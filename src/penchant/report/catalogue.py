@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.resources import files
 from inspect import getdoc, signature
@@ -38,6 +38,7 @@ _SETTINGS = {
     "regression": "",
     "squares w+² - w-²": "squares",
 }
+Write = Callable[..., Path]  # a page, the template it is made of, and what that is given
 _SPOKEN = {"linf": "l∞", "frobenius": "Frobenius", "Q_alpha": "Qα"}
 # Data that a person has written: claims that measured what no theorem says, by optimiser and setting; and what a claim implies and contradicts.
 RELATIONS = json.loads(files("penchant.report").joinpath("site/relations.json").read_text(encoding="utf-8"))
@@ -128,24 +129,20 @@ def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
     return found | {"about the same item": [name for name in same if name not in told]}
 
 
-class _Writer:
+def _writer(folder: Path) -> Write:
     """Writes pages from templates that all know the same words."""
-
-    def __init__(self, folder: Path):
-        self.folder, self.templates = folder, environment("report/site", autoescape=False)
-        self.templates.globals |= {"typeset": typeset, "bibtex": bibtex, "works": works, "version": __version__}
-        self.templates.globals |= {"kinds": KINDS, "papers": PAPERS, "json": json, "owner": owner}
-        self.templates.filters["spoken"] = lambda name: _SPOKEN.get(name, name)
-        self.templates.globals |= {"claim_page": claim_page, "page_of": page_of}
-
-    def __call__(self, page: str, template: str, **given: object) -> None:
-        text = self.templates.get_template(f"{template}.md").render(**given)
-        write_bytes(self.folder / f"{page}.md", text.encode())
+    templates = environment("report/site", autoescape=False)
+    templates.globals |= {"typeset": typeset, "bibtex": bibtex, "works": works, "version": __version__}
+    templates.globals |= {"kinds": KINDS, "papers": PAPERS, "json": json, "owner": owner}
+    templates.globals |= {"claim_page": claim_page, "page_of": page_of}
+    templates.filters["spoken"] = lambda name: _SPOKEN.get(name, name)
+    text = lambda template, given: templates.get_template(f"{template}.md").render(**given)
+    return lambda page, template, **given: write_bytes(folder / f"{page}.md", text(template, given).encode())
 
 
 def write_source(docs: Path, report: Path, folder: Path) -> None:
     """All pages as Markdown, from the catalogue, the guide in `docs`, and the verdicts and figures of `report` where there are any."""
-    write, cells = _Writer(folder), matrix()
+    write, cells = _writer(folder), matrix()
     shutil.copytree(docs, folder, dirs_exist_ok=True)
     answers, selected = _write_theorems(write, cells)
     saved = report / "ledger.json"
@@ -172,9 +169,7 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
     write("api", "api", names=list(public_names()))
 
 
-def _write_theorems(
-    write: _Writer, cells: dict[str, dict[str, Cell]]
-) -> tuple[list[Theorem], dict[str, dict[str, str]]]:
+def _write_theorems(write: Write, cells: dict[str, dict[str, Cell]]) -> tuple[list[Theorem], dict[str, dict[str, str]]]:
     """A page for each theorem and conjecture of the matrix, with its hypotheses on the first example it speaks of; and the norm that each cell
     selects, where anything is known."""
     found: dict[str, Theorem] = {}
@@ -211,9 +206,8 @@ def _copied(figure: tuple[dict, dict], report: Path, folder: Path) -> str:
 def build(docs: Path, report: Path, out: Path) -> Path:
     """Write the source next to the site and let Sphinx build it, every warning an error; returns the start page."""
     if not (docs / "guide.md").exists():
-        raise ArgumentError(
-            "--docs", "penchant docs", "the folder of the guide, in a checkout of penchant", repr(str(docs))
-        )
+        wanted = "the folder of the guide, in a checkout of penchant"
+        raise ArgumentError("--docs", "penchant docs", wanted, repr(str(docs)))
     try:
         sphinx = import_module("sphinx.cmd.build")
     except ImportError:

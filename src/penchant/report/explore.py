@@ -1,6 +1,7 @@
 """The explorer: one HTML file that trains in the browser, and its presets."""
 
 import json
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,22 @@ def flat_start(spec: Spec) -> np.ndarray:
     return np.asarray(ravel_pytree(start)[0])
 
 
+_OWN: dict[type, Callable[[Any, str | Path], tuple[Spec, str]]] = {  # and what of such data the explorer does not know
+    TokenSelection: lambda data, path: (
+        {"setting": "attention", "data": _tokens(data), "margin": 1e6},
+        "padded tokens" if jnp.any(data.padded) else "",
+    ),
+    Classification: lambda data, path: (
+        {"setting": "linear", "data": _signed(data, read_arrays(path)["labels"]), "margin": 1e6},
+        "",
+    ),
+    Regression: lambda data, path: (
+        {"setting": "signed-squares", "data": _numbers(inputs=data.inputs, targets=data.fitted), "alpha": 0.1},
+        f"{data.rank} independent of {len(data.targets)} samples" if data.rank < len(data.targets) else "",
+    ),
+}
+
+
 def own_spec(path: str | Path) -> Spec:
     """The description of a user's own data: inputs with labels or targets, or tokens."""
     data, name = load(path), Path(path).name
@@ -93,19 +110,10 @@ def own_spec(path: str | Path) -> Spec:
     if size > _LARGEST:
         most = f"the explorer redraws every run and takes at most {_LARGEST}"
         raise DataFileError(f"'{name}' holds {size} numbers; {most}.\n  Fix: `penchant train` takes them all.")
-    spec, flaw = {"preset": "own", "title": name, "loss": "exponential", "optimiser": "flow", "size": 0.05}, ""
-    if isinstance(data, TokenSelection):
-        spec |= {"setting": "attention", "data": _tokens(data), "margin": 1e6}
-        flaw = "padded tokens" if jnp.any(data.padded) else ""
-    elif isinstance(data, Classification):
-        spec |= {"setting": "linear", "data": _signed(data, read_arrays(path)["labels"]), "margin": 1e6}
-    elif isinstance(data, Regression):
-        spec |= {"setting": "signed-squares", "data": _numbers(inputs=data.inputs, targets=data.fitted), "alpha": 0.1}
-        flaw = f"{data.rank} independent of {len(data.targets)} samples" if data.rank < len(data.targets) else ""
-    else:
-        flaw = "more than two classes"
+    spec, flaw = _OWN.get(type(data), lambda *_: ({}, "more than two classes"))(data, path)
     if flaw:
         raise DataFileError(f"'{name}' has {flaw}, which the explorer does not know.\n  Fix: `penchant train` does.")
+    spec = {"preset": "own", "title": name, "loss": "exponential", "optimiser": "flow", "size": 0.05, **spec}
     return {**spec, "start": flat_start(spec).tolist()}
 
 
@@ -116,6 +124,5 @@ def write_explorer(path: str | Path, own: Spec | None = None) -> Path:
     parts = {name: (folder / file).read_text(encoding="utf-8") for name, file in names.items()}
     text = json.dumps(({"own": own} if own else {}) | presets(), separators=(",", ":"))
     parts["presets"] = text.replace("<", "\\u003c")  # so that no name ends the script it stands in
-    return write_bytes(
-        Path(path), environment("report/explorer").get_template("explorer.html").render(**parts).encode()
-    )
+    page = environment("report/explorer").get_template("explorer.html").render(**parts)
+    return write_bytes(Path(path), page.encode())

@@ -33,7 +33,7 @@ def write_figures(study: dict, folder: Path) -> None:
     for figure in study["figures"]:
         try:
             figure["empty"] = is_empty(figure)
-            figure["window"] = _window(figure, [_visible(line, figure) for line in figure["lines"]])
+            figure["window"] = _window(figure, [visible(line, figure) for line in figure["lines"]])
             if not figure["empty"]:
                 draw(figure, folder / f"{figure['name']}.svg")
             write_csv(figure, folder / f"{figure['name']}.csv")
@@ -50,7 +50,7 @@ def write_figures(study: dict, folder: Path) -> None:
 
 def is_empty(figure: dict) -> bool:
     """Whether no point of a figure can be drawn on its axes."""
-    return not any(len(_visible(line, figure)[0]) for line in figure["lines"])
+    return not any(len(visible(line, figure)[0]) for line in figure["lines"])
 
 
 def _short(figure: dict) -> dict:
@@ -63,8 +63,8 @@ def _short(figure: dict) -> dict:
     return {**{name: figure[name] for name in _SHOWN}, "lines": lines}
 
 
-def draw(figure: dict, path: Path) -> str:
-    """Draw a figure; writes the SVG file and returns its markup for the page."""
+def draw(figure: dict, path: Path) -> Path:
+    """Draw a figure as an SVG file."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -72,8 +72,8 @@ def draw(figure: dict, path: Path) -> str:
     FigureCanvasSVG(canvas)
     axes = canvas.subplots()
     alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
-    visible = [_visible(line, figure) for line in figure["lines"]]
-    for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], visible, strict=True)):
+    shown = [visible(line, figure) for line in figure["lines"]]
+    for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], shown, strict=True)):
         if line["style"] == "map":
             canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
             continue
@@ -88,23 +88,22 @@ def draw(figure: dict, path: Path) -> str:
         axes.plot(x, y, label=line["label"], color=colour, **style, **marks)
     axes.set(title=figure["title"], xlabel=figure["x_label"], ylabel=figure["y_label"])
     axes.set(xscale=figure["x_scale"], yscale=figure["y_scale"])
-    axes.set_xlim(_window(figure, visible))
+    axes.set_xlim(_window(figure, shown))
     axes.grid(True, which="major", alpha=0.25)
     if any(line["style"] != "map" for line in figure["lines"]):
         full = any(line["style"] == "map" or len(line["x"]) > _CROWD for line in figure["lines"])
         axes.legend(fontsize="small", frameon=full)
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
-    write_bytes(path, buffer.getvalue().encode())
-    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+    return write_bytes(path, buffer.getvalue().encode())
 
 
-def _window(figure: dict, visible: list) -> tuple[float, float] | None:
+def _window(figure: dict, shown: list) -> tuple[float, float] | None:
     """Where the curves move: ends of the axis on which none does are not shown if they are more than half of it; the data keep them."""
     if {line["style"] for line in figure["lines"]} - {"line", "prediction"}:
         return None
     scaled = lambda values, axis: np.log(values) if figure[f"{axis}_scale"] == "log" else values
-    curves = [(x, y) for line, (x, y, _) in zip(figure["lines"], visible, strict=True) if line["style"] == "line"]
+    curves = [(x, y) for line, (x, y, _) in zip(figure["lines"], shown, strict=True) if line["style"] == "line"]
     moving = []
     for x, y in curves:
         rise = np.abs(np.diff(scaled(y, "y")))
@@ -130,7 +129,7 @@ def _numbers(values: list) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], float)
 
 
-def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The points a plot can show: finite, and positive on a logarithmic axis; with their errors where there are any."""
     x, y = _numbers(line["x"]), _numbers(line["y"])
     keep = np.isfinite(x) & np.isfinite(y)
@@ -183,15 +182,14 @@ def gauges(claim: dict) -> list[Gauge]:
     >>> [(one.place, one.side) for one in gauges(claim)]
     [(0.0, 'left'), (25.0, 'left'), (None, 'left')]
     """
-    listed = lambda value: value if isinstance(value, list) else [value]
+    listed = lambda value: value if type(value) is list else [value]
     predicted, measured = listed(claim.get("predicted")), listed(claim.get("measured"))
     texts = claim["inequality"].split("; ")
     if not len(texts) == len(predicted) == len(measured):
         return [Gauge(claim["inequality"], None, None, None)]
     side = lambda text: "right" if re.search(r"(?:>=|<) \S+$", text) else "left"  # what fails is told as < or >
-    return [
-        Gauge(text, p, m, _place(text, p, m), side(text)) for text, p, m in zip(texts, predicted, measured, strict=True)
-    ]
+    rows = zip(texts, predicted, measured, strict=True)
+    return [Gauge(*row, _place(*row), side(row[0])) for row in rows]
 
 
 def _place(text: str, predicted: float | None, measured: float | None) -> float | None:

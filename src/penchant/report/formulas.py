@@ -42,17 +42,15 @@ _VARIABLES = re.compile(r"(?<![\w.'’-])\(?[b-zB-HJ-Z](?:, [A-Za-z])*\)?(?![\w'
 _TUPLE = re.compile(r"\((?:[A-Za-z]|eps|delta)'?(?:, (?:[A-Za-z]|eps|delta)'?)+\)")
 
 
-def _is_mathematics(token: str) -> bool:
-    return not _WORD.fullmatch(token) or token in _GREEK or token in _FUNCTIONS
-
-
 def _runs(text: str) -> list[tuple[bool, str]]:
     """A sentence as pieces, each with whether it is a formula: the longest stretches without words and full stops, if they relate anything."""
     pieces, start, end = [], None, 0
     spans = [(match.start(), match.end(), match.group()) for match in _TOKEN.finditer(text)]
     for begin, stop, token in [*spans, (len(text), len(text), "word")]:
         apart = start is not None and text[end:begin].strip() != ""
-        fits = _is_mathematics(token) or text[stop : stop + 1] == "^"  # margin^2
+        fits = (
+            not _WORD.fullmatch(token) or token in _GREEK or token in _FUNCTIONS or text[stop : stop + 1] == "^"
+        )  # margin^2
         fits |= start is not None and begin > 0 and text[begin - 1] == "_"  # u_mm
         fits |= start is not None and token in _QUANTITIES and bool(re.search(r"([-+*/^(|]|log) ?$", text[start:begin]))
         if start is not None and (apart or not fits):
@@ -106,15 +104,12 @@ def _atom(tokens: list[str]) -> str:
         return f"<msqrt>{_bare(tokens)}</msqrt>"
     if token[0].isdigit():
         digits, _, power = token.partition("e")
-        return f"<mn>{digits}</mn>" + (f"<mo>·</mo><msup><mn>10</mn><mn>{_minus(power)}</mn></msup>" if power else "")
+        power = str(int(power)).replace("-", "−") if power else ""
+        return f"<mn>{digits}</mn>" + (f"<mo>·</mo><msup><mn>10</mn><mn>{power}</mn></msup>" if power else "")
     if token[0].isalpha():
         upright = ' mathvariant="normal"' if token in _FUNCTIONS else ""
         return f"<mi{upright}>{_GREEK.get(token, token)}</mi>"
     return f"<mo{_HOW.get(token, '')}>{escape(_SIGNS.get(token, token))}</mo>"
-
-
-def _minus(power: str) -> str:
-    return str(int(power)).replace("-", "−")
 
 
 def _bare(tokens: list[str]) -> str:
@@ -185,11 +180,9 @@ def typeset(text: str) -> "Markup":
     text = _SIGNED.sub(signed, _PAIR.sub(r"⟨\1⟩", _STARRED.sub(r"^{⋆\1}", text.replace("O~(", "Õ("))))
     spelt = lambda piece: _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], piece)
     told = lambda formula, piece: _formula(piece) if formula else escape(spelt(piece), quote=False)
-    parts = (
-        "".join(told(*run) for run in _runs(piece)) if k % 2 == 0 else f"<code>{escape(piece)}</code>"
-        for k, piece in enumerate(text.split("`"))
-    )
-    return Markup("".join(parts))
+    sentence = lambda piece: "".join(told(*run) for run in _runs(piece))
+    quoted = lambda piece: f"<code>{escape(piece)}</code>"
+    return Markup("".join((quoted if k % 2 else sentence)(piece) for k, piece in enumerate(text.split("`"))))
 
 
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.

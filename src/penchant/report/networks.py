@@ -113,11 +113,8 @@ def run_page(header: dict, arrays: Series) -> Result:
     columns, caption = {"series": "", "first": ".6g", "last": ".6g"}, f"{len(steps)} records."
     told = [(name, json.dumps(value).strip('"')) for name, value in header.items()]
     about = "A run file has no data in it, and so no verdict: `penchant train DATA --out DIR` has."
-    tables = (
-        table("ends", "Start and end", columns, ends, caption),
-        Table("made", "How it was made", ("what", "value"), tuple(told), about),
-    )
-    return Result((), drawn, tables, {}, DEFINITIONS)
+    made = Table("made", "How it was made", ("what", "value"), tuple(told), about)
+    return Result((), drawn, (table("ends", "Start and end", columns, ends, caption), made), {}, DEFINITIONS)
 
 
 def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
@@ -132,5 +129,5 @@ def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
     study = Study(re.sub(r"[^\w-]", "-", name, flags=re.ASCII), title)
     drawn = Result((), tuple(figures(*read_network(path))), (summary(header, arrays),), {}, WORDS) if network else None
     result = drawn or run_page(header, arrays)
-    save(study, result, directory, paper="", seed=0, full=False, seconds=0.0)
+    save(study, result, directory)
     return render(directory)

@@ -42,7 +42,7 @@ _SHAPES = {  # what a page shows of a saved file
     "ledger": {
         "claims": [
             dict.fromkeys(
-                ("claim", "statement", "citation", "verdict", "expected", "inequality", "detail", "twin"), str
+                ["claim", "statement", "citation", "verdict", "expected", "inequality", "detail", "twin"], str
             )
             | {"seconds": int | float, "paper?": str, "kind?": str, "repair?": str, "repaired?": str}
         ],
@@ -58,17 +58,15 @@ def render(directory: str | os.PathLike) -> Path:
     """Make `index.html` from the ledger and the studies saved under a directory, with each figure and its data next to it."""
     root = Path(directory)
     if not root.is_dir():
-        raise DataFileError(
-            f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
-        )
+        how = f"`penchant study NAME --out {root}` or `penchant verify --out {root}`"
+        raise DataFileError(f"There is no directory '{root}'. Make one with {how}.")
     # A folder that is a link to another place is nothing to write to.
     inside = [path for path in sorted(root.glob("*/study.json")) if path.parent.resolve().parent == root.resolve()]
     studies = [load_study(path) for path in inside]
     ledger = read_saved(root / "ledger.json", "ledger") if (root / "ledger.json").exists() else None
     if not studies and ledger is None:
-        raise DataFileError(
-            f"'{root}' holds neither a ledger.json nor any study.json: nothing to report. It must be a directory that penchant wrote."
-        )
+        wanted = "nothing to report. It must be a directory that penchant wrote"
+        raise DataFileError(f"'{root}' holds neither a ledger.json nor any study.json: {wanted}.")
     for study in studies:
         write_figures(study, root / study["name"])
     templates = environment("report")
@@ -128,9 +126,8 @@ def evidence(studies: list[dict], ledger: dict) -> dict[str, list[tuple[dict, di
     drawn = {study["name"]: [one for one in study["figures"] if not is_empty(one)] for study in studies}
     by_name = {study["name"]: study for study in studies if drawn[study["name"]]}
     rows = {row["claim"]: (row["statement"], row["inequality"]) for row in ledger["claims"]}
-    told = {
-        (one["statement"], name): one["verdict"]["inequality"] for name in by_name for one in by_name[name]["findings"]
-    }
+    findings = [(name, one) for name in by_name for one in by_name[name]["findings"]]
+    told = {(one["statement"], name): one["verdict"]["inequality"] for name, one in findings}
     shown = {statement for statement, _ in told}
     for item in ledger.get("coverage", []):
         same = [rows[name] for name in item["claims"] if name in rows and rows[name][0] not in shown]
@@ -158,9 +155,8 @@ def _best(studies: list[dict]) -> tuple[dict, dict] | None:
 
 def _part(part: str) -> Callable[[list[dict]], list[dict]]:
     """A function that picks the figures of a run that belong to this part of its story."""
-    kind = lambda name: (
-        "why" if "certif" in name else "speed" if re.search("excess|loss|rate|norm$|growth|time", name) else "where"
-    )
+    speed = lambda name: "speed" if re.search("excess|loss|rate|norm$|growth|time", name) else "where"
+    kind = lambda name: "why" if "certif" in name else speed(name)
     return lambda figures: [one for one in figures if kind(one["name"]) == part and not one["empty"]]
 
 
@@ -198,7 +194,7 @@ def read_saved(path: Path, kind: str) -> dict:
 
 def _check_shape(shape: Any, value: Any, where: str) -> None:
     """Refuse what a page cannot show: a shape is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing."""
-    if not isinstance(value, shape if isinstance(shape, type | UnionType) else type(shape)):
+    if not isinstance(value, shape if type(shape) in (type, UnionType) else type(shape)):
         raise DataFileError(f"{where} is {value!r:.80}.")
     match shape:
         case [part]:
@@ -238,7 +234,14 @@ def _finding(finding: Finding) -> dict:
 
 
 def save(
-    study: Study, result: Result, directory: str | Path, *, paper: str, seed: int, full: bool, seconds: float
+    study: Study,
+    result: Result,
+    directory: str | Path,
+    *,
+    paper: str = "",
+    seed: int = 0,
+    full: bool = False,
+    seconds: float = 0.0,
 ) -> Path:
     """Write `study.json` and one trajectory file per run under `directory`/study-name; returns that folder.
 
@@ -267,6 +270,5 @@ def save(
 def report(findings: Sequence[Verdict | Finding], directory: str | Path) -> Path:
     """Write verdicts (or findings with statement and citation) to `directory` and make its page; returns the page."""
     items = tuple(item if isinstance(item, Finding) else Finding("", item) for item in findings)
-    study = Study("verdicts", "Verdicts", lambda lab: Result(items, ()))
-    save(study, Result(items, ()), directory, paper="", seed=0, full=False, seconds=0.0)
+    save(Study("verdicts", "Verdicts"), Result(items, ()), directory)
     return render(directory)

@@ -9,6 +9,7 @@ import numpy as np
 from ..exhibits import DEFINITIONS, Figure, Finding, Result, Saved, Table, only
 from ..theory.base import Hypothesis
 from ..verdict import Verdict
+from .figures import visible
 
 
 @runtime_checkable
@@ -32,14 +33,14 @@ C = TypeVar("C", bound=Told)
 class Panel(Generic[C]):
     """What one diagnostic says of a case, wherever it `applies`.
 
-    `numbers` for JSON, `lines` for the terminal (from the case and those numbers), `rows` for the summary of the page, `draw` its figures and
-    tables, `words` the definitions of what they show.
+    `numbers` for JSON, `lines` for the terminal (from the case and those numbers), `draw` figures and tables, `words` the definitions of what they
+    show. The summary of the page has the lines by the word they begin with, or `rows` where it says something else.
     """
 
     applies: Callable[[C], bool]
     numbers: Callable[[C], dict] = lambda case: {}
     lines: Callable[[C, dict], Iterable[str]] = lambda case, found: ()
-    rows: Callable[[C], Iterable[tuple[str, str]]] = lambda case: ()
+    rows: Callable[[C], Iterable[tuple[str, str]]] | None = None
     draw: Callable[[C], Iterable[Figure | Table]] = lambda case: ()
     words: Callable[[C], dict[str, str]] = lambda case: {}
 
@@ -55,13 +56,24 @@ def tell(case: C, panels: Iterable[Panel[C]]) -> tuple[dict, list[str]]:
     return content, text
 
 
+def drawn_elsewhere(case: object) -> tuple:
+    """No rows, of a panel whose lines are a table or a figure of the page."""
+    return ()
+
+
+def _rows(case: C, panel: Panel[C]) -> Iterable[tuple[str, str]]:
+    if panel.rows is not None:
+        return panel.rows(case)
+    return ((line[:10].strip(), line[11:]) for line in panel.lines(case, panel.numbers(case)))
+
+
 def page(case: C, panels: Iterable[Panel[C]]) -> Result:
     """Everything the report shows of a case: how it was made, what was found, and whatever the panels draw."""
     panels = [panel for panel in panels if panel.applies(case)]
     drawn = [one for panel in panels for one in panel.draw(case)]
     two = lambda name, title, rows, caption: Table(name, title, ("what", "value"), tuple(rows), caption)
     made = two("made", "How it was made", case.made.items(), "The command makes the same run again.")
-    found = [row for panel in panels for row in panel.rows(case)]
+    found = [row for panel in panels for row in _rows(case, panel)]
     return Result(
         (case.finding,),
         tuple(filter(happens, only(Figure, drawn))),
@@ -74,11 +86,8 @@ def page(case: C, panels: Iterable[Panel[C]]) -> Result:
 def happens(figure: Figure) -> bool:
     """Whether anything happens on the axes of a figure: a curve of the run that can be drawn there and is not constant."""
     for line in figure.lines:
-        x, y = np.asarray(line.x, float), np.asarray(line.y, float)
-        seen = np.isfinite(x) & np.isfinite(y)
-        seen &= (x > 0) | (figure.x_scale != "log")
-        seen &= (y > 0) | (figure.y_scale != "log")
-        if line.style != "prediction" and seen.sum() > 1 and np.ptp(y[seen]) > 1e-12 * np.abs(y[seen]).max():
+        x, y, _ = visible(vars(line), vars(figure))
+        if line.style != "prediction" and len(x) > 1 and np.ptp(y) > 1e-12 * np.abs(y).max():
             return True
     return False
 

@@ -37,7 +37,7 @@ def holds(event: str, row: Mapping[str, Any]) -> bool | None:
     value = row.get(column)
     if value is None or (row.get("status") == "failed" and column != "status"):
         return None
-    return bool(_COMPARE[comparison](value, wanted if isinstance(value, str) else float(wanted)))
+    return bool(_COMPARE[comparison](value, wanted if type(value) is str else float(wanted)))
 
 
 def check_column(rows: Sequence[Mapping[str, Any]], measure: str) -> None:
@@ -108,7 +108,9 @@ class Boundary(NamedTuple):
     @property
     def side(self) -> np.ndarray:
         """1 above the level, -1 below it, 0 where that is open."""
-        return _side(self.share, self.low, self.high, self.level, self.seeds)
+        if self.seeds == 1:
+            return np.where(np.isnan(self.share), 0, np.sign(self.share - self.level)).astype(int)
+        return np.where(self.low > self.level, 1, np.where(self.high < self.level, -1, 0))
 
     def band(self, columns: np.ndarray | None = None) -> np.ndarray:
         """For columns of the square: where the boundary is by interpolation, and the ends of the band, as shares of the height; nan where there is none."""
@@ -178,12 +180,6 @@ def unscaled(axis: Mapping[str, Any], value: float) -> float:
     ends = np.array([axis["low"], axis["high"], value], float)
     low, high, place = np.log(ends) if axis["spacing"] == "log" else ends
     return round(float((place - low) / (high - low)), 12)  # corners are corners
-
-
-def _side(share: np.ndarray, low: np.ndarray, high: np.ndarray, level: float, seeds: int) -> np.ndarray:
-    if seeds == 1:
-        return np.where(np.isnan(share), 0, np.sign(share - level)).astype(int)
-    return np.where(low > level, 1, np.where(high < level, -1, 0))
 
 
 def _agreed(sides: np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ from ..errors import ArgumentError, MissingExtra
 from .work import one_thread
 
 Done = Iterator[tuple[int, Any]]  # the number of a task, and what it found or the exception that ended it
-Run = Callable[[Callable, Sequence], Done]
+Run = Callable[..., Done]  # of what is done with a task, and the tasks
+Choose = Callable[[int, list[int]], int]  # of a worker and the tasks that wait, the place of the one it does
 _TRIES = 3  # of a task whose process dies, before it is given up: it may be the task that kills it
 _PATIENCE = 600.0  # seconds that a scheduler may be away
 _ADDRESS = re.compile(r"((tcp|tls|ucx|wss?)://)?[^/\s]+:\d+|inproc://\S+")
@@ -54,59 +55,48 @@ def _process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
 
 
-class Worker:
-    """A process of its own with one thread; a new one where it dies."""
-
-    def __init__(self) -> None:
-        self.pool = _process()
-
-    def restart(self) -> None:
-        self.pool.shutdown(wait=False, cancel_futures=True)
-        self.pool = _process()
-
-    def kill(self) -> None:
-        for process in (self.pool._processes or {}).values():
-            process.kill()
-        self.pool.shutdown(wait=False, cancel_futures=True)
-
-
 @contextmanager
 def pool(jobs: int, scheduler: str = "") -> Iterator[Run]:
-    """In `jobs` spawned processes, which stay for the next tasks."""
-    workers: list[Worker] = []
+    """In `jobs` spawned processes of one thread, which stay for the next tasks."""
+    workers: list[ProcessPoolExecutor] = []
     with one_thread():
         try:
             yield partial(_pooled, workers, jobs)
         finally:
             for worker in workers:
-                worker.kill()
+                for process in (worker._processes or {}).values():
+                    process.kill()
+                worker.shutdown(wait=False, cancel_futures=True)
 
 
-def _pooled(workers: list[Worker], jobs: int, work: Callable, tasks: Sequence) -> Done:
-    """A task whose process dies is given out again, up to three times."""
-    waiting, tries = list(range(len(tasks)))[::-1], [0] * len(tasks)
-    running: dict[Future, tuple[Worker, int]] = {}
-    workers += [Worker() for _ in range(min(jobs, len(tasks)) - len(workers))]
+def _pooled(
+    workers: list[ProcessPoolExecutor], jobs: int, work: Callable, tasks: Sequence, choose: Choose = lambda *_: 0
+) -> Done:
+    """A task whose process dies is given out again, up to three times; `choose` says which of those that wait is for a worker."""
+    waiting, tries = list(range(len(tasks))), [0] * len(tasks)
+    running: dict[Future, tuple[int, int]] = {}
+    workers += [_process() for _ in range(min(jobs, len(tasks)) - len(workers))]
 
-    def give(worker: Worker) -> None:
+    def give(worker: int) -> None:
         if waiting:
-            number = waiting.pop()
+            number = waiting.pop(choose(worker, waiting))
             tries[number] += 1
-            running[worker.pool.submit(work, tasks[number])] = (worker, number)
+            running[workers[worker].submit(work, tasks[number])] = worker, number
 
-    for worker in workers:
+    for worker in range(len(workers)):
         give(worker)
     while running:
         for future in wait(running, return_when=FIRST_COMPLETED)[0]:
             worker, number = running.pop(future)
             error = future.exception()
-            if isinstance(error, BrokenProcessPool):
-                worker.restart()
+            if type(error) is BrokenProcessPool:
+                workers[worker].shutdown(wait=False, cancel_futures=True)
+                workers[worker] = _process()
                 if tries[number] < _TRIES:
-                    waiting.append(number)
+                    waiting.insert(0, number)
                     give(worker)
                     continue
-                error = RuntimeError(f"the process that ran it died {_TRIES} times")
+                error = BrokenProcessPool(f"the process that ran it died {_TRIES} times")
             give(worker)
             yield number, error or future.result()
 

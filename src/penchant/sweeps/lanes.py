@@ -47,7 +47,8 @@ def drive_lanes(members: Sequence[Any], records: int = 0) -> Iterator[tuple[int,
     """Trajectories in the order in which runs end; all members have one shape."""
     check_asked(members[0].setting, members[0].optimiser)
     runs = [_Waiting(member, records) for member in members]
-    split = [eqx.partition(run.parts, _varies) for run in runs]
+    varies = lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray | float)  # from lane to lane
+    split = [eqx.partition(run.parts, varies) for run in runs]
     idle, busy, state = list(range(len(members)))[::-1], {}, None
     lanes = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * LANES), split[0][0])
     while idle or busy:
@@ -70,11 +71,6 @@ def drive_lanes(members: Sequence[Any], records: int = 0) -> Iterator[tuple[int,
                 del busy[lane]
                 yield k, _trajectory(members[k].setting, runs[k].seen, state.status[lane])
                 runs[k].seen.clear()
-
-
-def _varies(leaf: Any) -> bool:
-    """What may differ from lane to lane: arrays, and numbers with a point."""
-    return eqx.is_array(leaf) or isinstance(leaf, np.ndarray | float)
 
 
 def _merged(state: PyTree, begun: PyTree, fresh: Sequence[int]) -> PyTree:

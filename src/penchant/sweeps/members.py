@@ -60,7 +60,7 @@ def member(row: Mapping[str, Any]) -> Member:
     options = SimpleNamespace(**{**_OPTIONS, **row, "seed": row.get("start_seed", row["seed"])})
     arrays, truth = ({}, None) if "data" in row else _generated(row)
     arrays = arrays or read_arrays(row["data"])
-    if isinstance(arrays.get("made"), JointTokens):
+    if type(arrays.get("made")) is JointTokens:
         return _joint(options, arrays["made"])
     kind = options.setting or (_SETTINGS[type(arrays["made"])] if "made" in arrays else guess(arrays))
     if kind not in KINDS:
@@ -87,12 +87,19 @@ def _takes(row: Mapping[str, Any], kind: str) -> tuple[str, ...]:
 def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
     """The data of a generator, and the weight that it planted."""
     data = generated(row)
-    data, truth = data if isinstance(data, tuple) else (data, None)
-    return {"made": data.data if isinstance(data, Aligned) else data}, truth
+    data, truth = data if type(data) is tuple else (data, None)
+    return {"made": data.data if type(data) is Aligned else data}, truth
+
+
+def joint_rule(options: Any, data: JointTokens, decays: tuple[float, float] | None = None) -> Any:
+    """A rule for attention and decoder by its name; a length left open is the 1/(4 B^2) of the theorem."""
+    row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
+    size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
+    return row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap, decays))
 
 
 def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
-    """Attention and decoder together; a length left open is the 1/(4 B^2) of the theorem."""
+    """Attention and decoder together."""
     if options.optimiser not in JOINT or options.setting not in (None, "joint"):
         wanted = f"one of {', '.join(JOINT)} on tokens without a decoder"
         raise ArgumentError("optimiser", SPEC, wanted, options.optimiser)
@@ -100,10 +107,7 @@ def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
         raise ArgumentError("steps", SPEC, "the budget of joint training", "another")
     scale = 1e-3 if options.scale is None else options.scale
     begin = normal_start(data, options.seed, scale) if options.start == "small" else None
-    row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
-    size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
-    rule = row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap))
-    setting = joint_setting(data, begin, LOSSES[options.loss or "exponential"]())
+    rule, setting = joint_rule(options, data), joint_setting(data, begin, LOSSES[options.loss or "exponential"]())
     steps = 10_000 if options.steps is None else options.steps
     return Member(setting, rule, setting.start(), steps, (), None, _takes(vars(options), "joint"))
 
@@ -160,21 +164,13 @@ def _misalignment(run: Trajectory, one: Any) -> float:
     return misalignment(run.weight(), solve(run.setting.data).weight)
 
 
-def _recovery(run: Trajectory, one: Any) -> float:
-    """Squared distance to the planted weight over its squared norm."""
-    return float(((run.weight() - one.truth) ** 2).sum() / (one.truth**2).sum())
-
-
-def _l1_ratio(run: Trajectory, one: Any) -> float:
-    return float(np.abs(run.weight()).sum() / np.abs(one.truth).sum())
-
-
 PLANTED = {"recovery": "the generator sparse_regression", "l1_ratio": "the generator sparse_regression"}
 MEASURES: dict[str, Measure] = {
     "misalignment": _misalignment,
     "limit": lambda run, one: detect_limit(run).kind,
-    "recovery": _recovery,
-    "l1_ratio": _l1_ratio,
+    # squared distance to the planted weight over its squared norm
+    "recovery": lambda run, one: float(((run.weight() - one.truth) ** 2).sum() / (one.truth**2).sum()),
+    "l1_ratio": lambda run, one: float(np.abs(run.weight()).sum() / np.abs(one.truth).sum()),
     "l1_norm": lambda run, one: float(np.abs(run.weight()).sum()),
     "l2_norm": lambda run, one: float(np.linalg.norm(run.weight())),
 }

@@ -57,13 +57,7 @@ BUDGETS = ("steps", "time", "log_time", "margin", "risk_level")
 SEEDS = ("seed", "data_seed", "start_seed")
 _AXIS: dict[str, Kind] = {"key": str, "low": float, "high": float, "spacing": ("linear", "log")}
 _BOUNDARY: dict[str, Kind] = {"x": dict, "y": dict, "event": str, "level": float, "runs": int, "batch": int}
-_WORDS = {
-    int: "a whole number, not negative",
-    float: "a finite number",
-    bool: "true or false",
-    str: "a text",
-    dict: "a table",
-}
+_WORDS = {int: "a whole number, not negative", float: "a finite number", bool: "true or false", str: "a text", dict: "a table"}  # fmt: skip
 _TOP = ("name", "grid", "seeds", "measures", "arrays", "boundary")
 _PAPERS = {"attention-regression": "attention_regression"}  # settings that a paper trains by its own means
 
@@ -113,9 +107,10 @@ def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
     >>> len(spec.rows()), spec.rows()[0]
     (6, {'generator': 'local_pair', 'optimiser': 'ngd', 'second': 0.1, 'seed': 0})
     """
-    if not isinstance(source, Mapping | str | os.PathLike):
-        raise ArgumentError("spec", "sweep", "a table of keys or the name of a .toml file", kind(source))
-    given = dict(source) if isinstance(source, Mapping) else _toml(Path(source))
+    try:
+        given = dict(source) if isinstance(source, Mapping) else _toml(Path(source))
+    except TypeError:
+        raise ArgumentError("spec", "sweep", "a table of keys or the name of a .toml file", kind(source)) from None
     grid = _value("grid", given.get("grid", {}), dict) | _value("grid", more.pop("grid", {}), dict)
     given |= more
     given |= {"setting": "attention-regression"} if given.get("generator") == "attention_experiment" else {}
@@ -123,10 +118,8 @@ def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
     kinds = module.KEYS | _arguments(given.get("generator"))
     fixed = _checked({key: value for key, value in given.items() if key not in _TOP}, kinds)
     grid = _checked(grid, kinds, each=_values)
-    kept = {"measures": tuple(module.MEASURES), "arrays": module.ARRAYS}
-    measures, arrays = [
-        tuple(_value(key, name, names) for name in _listed(given.get(key, ()))) for key, names in kept.items()
-    ]
+    chosen = lambda key, names: tuple(_value(key, name, names) for name in _listed(given.get(key, ())))
+    measures, arrays = chosen("measures", tuple(module.MEASURES)), chosen("arrays", module.ARRAYS)
     boundary = _boundary(given["boundary"], kinds) if "boundary" in given else {}
     name, seeds = _name(given.get("name", "sweep")), _seeds(given.get("seeds", 0))
     return _whole(Spec(name, fixed, grid, seeds, measures, arrays, boundary))
@@ -173,7 +166,7 @@ def _whole(spec: Spec) -> Spec:
 
 def _arguments(generator: object, needed: bool = False) -> dict[str, Kind]:
     """The arguments of a generator that a spec can give, by their kinds; its seed is that of the run."""
-    taken = parameters(generator).values() if isinstance(generator, str) and generator in GENERATORS else ()
+    taken = parameters(str(generator)).values() if str(generator) in GENERATORS else ()
     given = [one for one in taken if one.annotation in (int, float, bool, str) and one.name != "seed"]
     return {one.name: one.annotation for one in given if one.default is one.empty or not needed}
 
@@ -195,20 +188,27 @@ def generated(row: Mapping[str, Any]) -> Any:
     return generator_of(row["generator"])(**given)
 
 
-def _value(key: str, value: Any, kind: Any) -> Any:
+def _value(key: str, value: Any, kind: Kind) -> Any:
     """A value of a kind, from TOML or from a text of the command line."""
-    if isinstance(kind, tuple) and value not in kind:
-        raise ArgumentError(key, SPEC, f"one of {', '.join(kind)}", repr(value))
-    if isinstance(kind, tuple):
-        return value
-    if kind is bool and str(value).lower() in ("true", "false"):
-        return str(value).lower() == "true"
-    number = None if isinstance(value, bool) else _number(value)
-    if number is not None and (kind is float or (kind is int and number == int(number) >= 0)):
-        return kind(number)
-    if kind in (int, float) or not isinstance(value, kind):
-        raise ArgumentError(key, SPEC, _WORDS.get(kind, str(kind)), repr(value))
-    return value
+    found = _read(value, kind)
+    if found is None:
+        wanted = _WORDS[kind] if type(kind) is type else f"one of {', '.join(map(str, kind))}"  # pyright: ignore[reportArgumentType]
+        raise ArgumentError(key, SPEC, wanted, repr(value))
+    return found
+
+
+def _read(value: Any, kind: Any) -> Any:
+    """The value as one of a kind; None where it is none."""
+    if type(kind) is tuple:
+        return value if value in kind else None
+    if kind is bool:
+        return {"true": True, "false": False}.get(str(value).lower())
+    if kind in (str, dict):
+        return value if isinstance(value, kind) else None
+    number = None if isinstance(value, bool | np.bool_) else _number(value)
+    if number is None or (kind is int and not number == int(number) >= 0):
+        return None
+    return kind(number)
 
 
 def _number(value: Any) -> float | int | None:
@@ -217,7 +217,7 @@ def _number(value: Any) -> float | int | None:
         number = float(value)
     except (TypeError, ValueError):
         return None
-    whole = isinstance(value, int) or re.fullmatch(r"\s*[-+]?\d+\s*", str(value))
+    whole = re.fullmatch(r"\s*[-+]?\d+\s*", str(value))
     return (int(number) if whole else number) if np.isfinite(number) else None
 
 
@@ -234,16 +234,16 @@ def _checked(
 
 def _listed(given: Any) -> list:
     """A list of what a list or a text with commas names."""
-    if isinstance(given, str):
+    if type(given) is str:
         return [part.strip() for part in given.split(",") if part.strip()]
-    return list(given) if isinstance(given, list | tuple | range | np.ndarray) else [given]
+    return list(given) if hasattr(given, "__len__") else [given]
 
 
 def _values(key: str, given: Any, kind: Kind) -> tuple:
     """A list of values; from a text '1,2,3', 'lin(0, 1, 5)' or 'geom(1e-3, 1, 4)'."""
-    spaced = re.fullmatch(r"\s*(lin|geom)\((.*)\)\s*", given) if isinstance(given, str) else None
+    spaced = re.fullmatch(r"\s*(lin|geom)\((.*)\)\s*", str(given))
     given = _spaced(key, spaced[1], spaced[2]) if spaced else _listed(given)
-    found = tuple(_value(key, value.item() if isinstance(value, np.generic) else value, kind) for value in given)
+    found = tuple(_value(key, value, kind) for value in given)
     if len(set(found)) < len(found) or not found:
         raise ArgumentError(key, SPEC, "a grid of at least one value, without repeats", repr(found))
     return found
@@ -268,7 +268,7 @@ def _seeds(given: Any) -> tuple[int, ...]:
 
 def _name(given: Any) -> str:
     """A name is part of files inside the store, and leads nowhere else."""
-    if not isinstance(given, str) or not re.fullmatch(r"\w[\w.-]{0,60}", given):
+    if type(given) is not str or not re.fullmatch(r"\w[\w.-]{0,60}", given):
         raise ArgumentError("name", SPEC, "letters, digits, '_', '-' and '.', without a path", repr(given))
     return given
 

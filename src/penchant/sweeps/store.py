@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,14 +134,14 @@ class Store:
         """Files that were left out, and why."""
         return self._scanned[1]
 
-    def rows(self, keys: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Every run once, or those of the given keys in their order; a result before a failure."""
+    def rows(self) -> list[dict[str, Any]]:
+        """Every run once; a result before a failure."""
         found: dict[str, dict] = {}
         for group in self.scan()[0]:
             for row in _parquet().read_table(group.path).to_pylist():
                 if row["key"] not in found or found[row["key"]]["status"] == "failed":
                     found[row["key"]] = row
-        return list(found.values()) if keys is None else [found[key] for key in keys if key in found]
+        return list(found.values())
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """The arrays that were kept of a run."""

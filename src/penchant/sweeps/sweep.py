@@ -16,7 +16,7 @@ from .work import failed, work
 
 GROUP = 256  # runs of a file: what a killed sweep loses of each worker is less than that
 _SLOW = 16  # the same for runs that go one after the other
-Progress = Callable[[str, int], None]
+Progress = Callable[[str], None]
 
 
 class Runs(NamedTuple):
@@ -45,7 +45,7 @@ def sweep(
     jobs: int | None = None,
     scheduler: str = "",
     retry: bool = False,
-    progress: Progress = lambda text, advance=0: None,
+    progress: Progress = lambda text: None,
 ) -> Runs:
     """Run every combination of a grid and seeds, of any generator, setting, optimiser and start; see `docs/sweeps.md` for the keys of a spec.
 
@@ -57,7 +57,7 @@ def sweep(
     >>> [row["smallest_margin"] > 0 for row in pt.sweep(spec, engine="here").rows]
     [False, True]
     """
-    asked = spec if isinstance(spec, Spec) else read_spec(spec)
+    asked = spec if type(spec) is Spec else read_spec(spec)  # pyright: ignore[reportArgumentType]
     if jobs is not None and jobs < 1:
         raise ArgumentError("jobs", "sweep", "at least 1", jobs)
     if engine not in ENGINES:
@@ -107,7 +107,7 @@ class _Job:
         for number, found in self.run(work, tasks):
             self._keep(groups[number], tasks[number]["rows"], found)
             count += len(groups[number])
-            self.progress(_pace(count, total, time.monotonic() - begun), len(groups[number]))
+            self.progress(_pace(count, total, time.monotonic() - begun))
 
     def _check(self, rows: Iterable[dict]) -> None:
         """What cannot be made is said before anything runs; where some runs of a shape can be made, the others are recorded as failed. A key that no run takes is refused as well."""
@@ -152,7 +152,7 @@ class _Job:
 
 def _shape(row: Mapping[str, Any]) -> str:
     """What runs of a group have in common: all but numbers with a point, and seeds."""
-    return str([(key, value) for key, value in row.items() if not isinstance(value, float) and key not in SEEDS])
+    return str([(key, value) for key, value in row.items() if type(value) is not float and key not in SEEDS])
 
 
 def _groups(rows: Mapping[str, dict], slow: bool) -> Iterator[list[str]]:

@@ -162,11 +162,10 @@ FLAGS = (
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:
-    """What an experiment is asked for, by `penchant experiment` and on machines with PyTorch and NumPy alone."""
+    """What an experiment is asked for."""
     parser.add_argument("--full", action="store_true", help="the paper's size, a grid of rates and three seeds")
     parser.add_argument("--device", default="cpu", help="of PyTorch: cpu or cuda (default cpu)")
     parser.add_argument("--data", metavar="FOLDER", help="your own copy of the data (default: by the package client)")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="as many epochs as fit")
     parser.add_argument("--epochs", type=whole, metavar="N", help="so many epochs (default: the paper's)")
     parser.add_argument(
         "--factors", type=numbers, metavar="A,B", help="the grid of factors on every rate; one: no grid"

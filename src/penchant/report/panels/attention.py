@@ -18,7 +18,7 @@ from ...theory.base import Hypothesis
 from ...theory.describe import hypothesis_lines, number
 from ...training.status import Status
 from ...verdict import Verdict
-from ..panel import Panel, hypotheses
+from ..panel import Panel, drawn_elsewhere, hypotheses
 from .run import VERDICT
 
 _SHOWN = 8  # rows and columns of a matrix that fit a terminal
@@ -28,15 +28,6 @@ _WORDS = {
     "v/n + b_2/n^2": "the excess that n samples allow",
     "v/n + b_2/B^2": "the same for batches of size B that attend within themselves",
     "gauge": GAUGE,
-}
-
-
-_OUTCOME = {
-    "loss": "empirical loss at the end",
-    "gradient_norm": "gradient at the end",
-    "excess": "excess at the end",
-    "left_out_loss_above_noise": "loss of left-out queries minus m sigma^2 (not the excess)",
-    "finite_context_part": "of it due to a context of n keys, B_1/n",
 }
 
 
@@ -153,21 +144,6 @@ def _lines(case: AttentionCase, content: dict) -> Iterator[str]:
         f"left out   loss of left-out queries minus m sigma^2: {content['left_out_loss_above_noise']:.4g}; not the excess: "
         f"it contains the finite context, {'infinite' if context is None else f'about {context:.3g}'}, and the fit to these samples"
     )
-    yield from hypothesis_lines(content["hypotheses"])
-
-
-def _rows(case: AttentionCase) -> Iterator[tuple[str, str]]:
-    show = lambda value: "infinite or unknown" if value is None else f"{value:.4g}"
-    advice, problem = case.advice, case.advice.problem
-    yield "ending", f"{case.run.status.name}: {case.run.status.message}"
-    yield from ((label, show(case.numbers[name])) for name, label in _OUTCOME.items())
-    sizes = ", ".join(f"{size:.4g}" for size in np.asarray(problem.sizes))
-    yield "sizes of A Sigma^(1/2)", f"{sizes}; noise level {advice.noise_level:.3g}"
-    yield "noise variance", f"{float(problem.noise):.4g}"
-    yield "predicted excess of the spectral start", f"{advice.floors.start:.4g}"
-    yield f"predicted excess after training ({case.floor.law})", show(case.floor.value)
-    yield "best scale c of (c U, V/c)", f"{advice.scale.factor:.4g}"
-    yield from (("warning", warning) for warning in advice.warnings)
 
 
 def _draw(case: AttentionCase) -> Iterator[Figure | Table]:
@@ -196,11 +172,16 @@ def _figure(name: str, title: str, taken: np.ndarray, values: np.ndarray, floor:
 PANELS = (
     Panel(
         lambda case: True,
-        lambda case: {**case.numbers, "hypotheses": [vars(one) for one in case.hypotheses]},
+        lambda case: case.numbers,
         _lines,
-        _rows,
-        _draw,
-        lambda case: _WORDS,
+        draw=_draw,
+        words=lambda case: _WORDS,
+    ),
+    Panel[AttentionCase](
+        lambda case: True,
+        lambda case: {"hypotheses": [vars(one) for one in case.hypotheses]},
+        lambda case, found: hypothesis_lines(found["hypotheses"]),
+        drawn_elsewhere,
     ),
     VERDICT,
     Panel[AttentionCase](

@@ -76,25 +76,14 @@ def _lines(case: Case, found: dict) -> Iterator[str]:
         yield f"direction  1 - corr of {what} of these tokens: {number(value)}"
 
 
-def _rows(case: Case) -> Iterator[tuple[str, str]]:
-    run, limit = case.run, case.limit
-    yield "ending", f"{run.status.name}: {run.status.message}"
-    yield "log L, |W|, |u|", f"{run.log_excess[-1]:.6g}, {run.norm_W[-1]:.6g}, {run.norm_u[-1]:.6g}"
-    yield "selection", f"{limit.kind}, most attended tokens {list(limit.tokens)}"
-    yield "u to the decoder program, 1 - corr", f"{limit.decoder:.4g}"
-    yield from ((f"W to the {name} program, 1 - corr", f"{getattr(limit, name):.4g}") for name in _PROGRAMS)
-
-
 def _draw(case: Case) -> Iterator[Figure]:
     """W against the reference, its rivals and the programs of the tokens that were reached; both norms; the loss."""
     run, limit, steps = case.run, case.limit, case.run.steps
     moved, turned = run.norm_W > 0, run.norm_u > 0
     to = lambda place: joint_misalignments(run, place)[moved]
     first = next(iter(case.places), "")
-    lines = [
-        Line(f"W to the {'predicted direction' if name == first else f'rival {name}'}", steps[moved], to(place))
-        for name, place in case.places.items()
-    ]
+    label = lambda name: f"W to the {'predicted direction' if name == first else f'rival {name}'}"
+    lines = [Line(label(name), steps[moved], to(place)) for name, place in case.places.items()]
     if limit.references is not None:
         reached = {name: getattr(limit.references, name).weight for name in _PROGRAMS}
         lines += [Line(f"W to the {name} program", steps[moved], to(place)) for name, place in reached.items()]
@@ -108,4 +97,4 @@ def _draw(case: Case) -> Iterator[Figure]:
     yield Figure("norms", "Norms of both blocks", "step", "norm", norms, "Frobenius and l2.", "log", "log")
 
 
-JOINT = Panel(lambda case: case.joint, _numbers, _lines, _rows, _draw, lambda case: _WORDS)
+JOINT = Panel(lambda case: case.joint, _numbers, _lines, draw=_draw, words=lambda case: _WORDS)

@@ -13,7 +13,7 @@ from ...references.interpolation import reachable
 from ...settings.parametrisations import Squares, trains_weight
 from ...theory.describe import describe, hypothesis_lines
 from ...theory.families.interpolation import relative_residual
-from ..panel import Panel, Told, hypotheses
+from ..panel import Panel, Told, drawn_elsewhere, hypotheses
 
 
 def is_flow(case: Case) -> bool:
@@ -113,11 +113,6 @@ def _lines(case: Case, found: dict) -> Iterator[str]:
         yield f"cap        first binds at step {found['first_capped']}: {then}"
 
 
-def _rows(case: Case) -> Iterator[tuple[str, str]]:
-    yield "ending", f"{case.run.status.name}: {case.run.ending}"
-    yield "log excess, log time", f"{case.run.log_excess[-1]:.6g}, {case.run.log_time[-1]:.6g}"
-
-
 def _draw(case: Case) -> Iterator[Figure]:
     if not case.regression:
         level, what = axis(case)[2] == "log", "The loss above its infimum, in logarithms."
@@ -129,12 +124,6 @@ def _draw(case: Case) -> Iterator[Figure]:
     yield series(case, "residual", "Residual", "relative residual", residual, what, "log")
 
 
-def _predicted(case: Case) -> Iterator[tuple[str, str]]:
-    if case.prediction:
-        yield "theorem", case.prediction.theorem.name
-        yield "predicted rate", case.prediction.rate
-
-
 def _verdict(case: Told) -> dict:
     found = case.verdict
     return {"verdict": found.headline, "facts": found.facts, "inequality": found.inequality, "detail": found.detail}
@@ -144,18 +133,22 @@ MADE = Panel(
     lambda case: "optimiser" in case.made,
     lambda case: {"optimiser": case.made["optimiser"]},
     lambda case, found: (f"optimiser  {found['optimiser']}",),
+    drawn_elsewhere,
 )
-PREDICTED = Panel(
+PREDICTED = Panel[Case](
     lambda case: True,
     lambda case: {"prediction": case.prediction and describe(case.prediction, None if case.joint else case.run.at(0))},
-    rows=_predicted,
+    rows=lambda case: (
+        (("theorem", case.foreseen.theorem.name), ("predicted rate", case.foreseen.rate)) if case.prediction else ()
+    ),
     draw=lambda case: (hypotheses(case.prediction.hypotheses),) if case.prediction else (),
 )
-RUN = Panel(lambda case: not case.joint, _numbers, _lines, _rows)
+RUN = Panel(lambda case: not case.joint, _numbers, _lines)
 LOSS = Panel(lambda case: not case.joint, draw=_draw)
 FAILED = Panel[Case](
     lambda case: case.prediction is not None and not case.joint,
     lines=lambda case, found: hypothesis_lines(vars(one) for one in case.foreseen.hypotheses if one.holds is False),
+    rows=drawn_elsewhere,
 )
 VERDICT = Panel(
     lambda case: True,
@@ -163,5 +156,5 @@ VERDICT = Panel(
     lambda case, found: (
         f"{'' if number else 'verdict':10} {line}" for number, line in enumerate(case.verdict.lines())
     ),
-    rows=lambda case: (("conclusion, hypotheses", ", ".join(case.verdict.facts.values())),),
+    drawn_elsewhere,
 )

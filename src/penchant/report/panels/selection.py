@@ -15,7 +15,7 @@ from ...settings.deep_linear import layered
 from ...theory.describe import number, what_is_least
 from ...theory.families.interpolation import unresolved, what_is_selected
 from ...theory.judge import KINDS
-from ..panel import Panel
+from ..panel import Panel, drawn_elsewhere
 from .run import axis, is_flow, series
 
 _SHOWN = 6  # singular values drawn
@@ -54,13 +54,9 @@ def _measured_rate(case: Case) -> str:
         found = slope(-run.log_excess, sines)
         return f"sin(angle) ~ (-log R)^{found} over the last decade of -log R" if found[-1].isdigit() else found
     x, unit = (run.log_time, "log t") if is_flow(case) else (run.steps.astype(float), "steps")
-    if not (np.isfinite(x[-1]) and x[-1] > 10):
-        return "too short a run to fit"
-    try:
-        found = log_log_slope(x, np.nan_to_num(misalignments(run, reference)), (x[-1] / 10, x[-1]))
-    except ArgumentError:
-        return "too few records to fit"
-    return f"1 - corr ~ ({unit})^{found:.3f} over the last decade"
+    long = np.isfinite(x[-1]) and x[-1] > 10
+    found = slope(x, np.nan_to_num(misalignments(run, reference))) if long else "too short a run"
+    return f"1 - corr ~ ({unit})^{found} over the last decade" if found[-1].isdigit() else found
 
 
 def _direction_lines(case: Case, found: dict) -> Iterator[str]:
@@ -200,22 +196,16 @@ def _limit_lines(case: Case, content: dict) -> Iterator[str]:
         yield f"plateau    log excess tends to {plateau['log_excess']:.10g}, {away}"
 
 
-def _limit_rows(case: Case) -> Iterator[tuple[str, str]]:
-    found = case.limit
-    yield "limit", f"{found.kind}, most attended tokens {list(found.tokens)}"
-    if found.reached is not None:
-        text = f"{found.misalignment:.4g} (locally optimal: {found.reached.locally_optimal})"
-        yield "1 - corr to the direction of these tokens", text
-    if found.kind == "local":
-        yield "plateau of log excess", f"{found.plateau:.8g}, still {found.plateau_distance:.3g} away"
-
-
 def _classified(case: Case) -> bool:
     return not case.joint and not case.regression and case.prediction is not None
 
 
 DIRECTIONS = Panel(
-    lambda case: not case.joint, lambda case: {"directions": case.directions}, _direction_lines, draw=_directions
+    lambda case: not case.joint,
+    lambda case: {"directions": case.directions},
+    _direction_lines,
+    drawn_elsewhere,
+    _directions,
 )
 MARGIN = Panel(_classified, draw=_margin)
 _BOUNDED = lambda case: case.regression or not (case.joint or case.run.data.attained)  # something is least
@@ -224,4 +214,4 @@ BOUNDS = Panel(_classified, draw=_bounds, words=_bound_words)
 SINGULAR_VALUES = Panel(
     lambda case: _classified(case) and case.foreseen.reference.norm == "nuclear", draw=_singular_values
 )
-LIMIT = Panel(lambda case: not case.joint and case.limit is not None, _limit, _limit_lines, _limit_rows)
+LIMIT = Panel(lambda case: not case.joint and case.limit is not None, _limit, _limit_lines)
