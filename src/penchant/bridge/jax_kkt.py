@@ -1,5 +1,6 @@
 """The KKT meter for functions of JAX."""
 
+import re
 from collections.abc import Callable
 
 import jax
@@ -13,9 +14,11 @@ from ..logspace import check_float64
 from .kkt import Reading, read
 from .kkt_cone import Masks, margin_pairs
 
+_KINKED = r"f64\[[^\]]*\] = (abs|clamp|max|min|reduce_max|reduce_min|reduce_window\w*|select_n|sign|sort|top_k)\b"
+
 
 class JaxGradients:
-    """`f(params, inputs)` of JAX: outputs (n,) or (n, classes) for labels -1, 1 or classes. Its kinks are not looked for."""
+    """`f(params, inputs)` of JAX: outputs (n,) or (n, classes) for labels -1, 1 or classes. Its kinks are not looked for; operations that may have some are `unseen`."""
 
     def __init__(self, function: Callable, params: PyTree, inputs: object, labels: object):
         wrong = [leaf.dtype for leaf in map(jnp.asarray, jax.tree.leaves(params)) if leaf.dtype.kind != "f"]
@@ -27,6 +30,7 @@ class JaxGradients:
         inputs = jnp.asarray(inputs) if isinstance(inputs, np.ndarray) else inputs
         self._outputs = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(len(np.asarray(labels)), -1)
         self.start = np.asarray(start)
+        self.unseen = ", ".join(sorted({*re.findall(_KINKED, str(jax.make_jaxpr(self._outputs)(start)))}))
         self.samples, self._pairs = margin_pairs(np.asarray(labels), self._outputs(start).shape[1])
         self._margins = jax.jit(lambda theta: self._pairs[0] * (self._outputs(theta)[self.samples, self._pairs[1]] - self._pairs[3] * self._outputs(theta)[self.samples, self._pairs[2]]))  # fmt: skip
 
