@@ -243,7 +243,8 @@ class Probe:
                 for k, column in enumerate(values.reshape(len(values), -1).T):
                     part = f"/{labels[k] if labels else k}" if values.ndim > 1 else ""
                     for step, value in zip(series["steps"], column, strict=True):
-                        writer.add_scalar(f"probe/{name}{part}", float(value), int(step))
+                        if math.isfinite(value):  # a loss that nobody told, layers that do not follow one another
+                            writer.add_scalar(f"probe/{name}{part}", float(value), int(step))
 
     def save(self, path: str | Path, data: dict | None = None) -> Path:
         """Write a run file that `penchant probe` draws; `data` is where the data came from, the record of `penchant.data.load`."""
