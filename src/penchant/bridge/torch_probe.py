@@ -165,7 +165,7 @@ class Probe:
             matrix = weight().detach().flatten(1).double().cpu().numpy()
             if not np.isfinite(matrix).all():
                 fix = "a smaller learning rate"
-                raise ArgumentError("model", "Probe", "of finite weights", f"{name} that is not", fix)
+                raise ArgumentError("model", "Probe", "of finite weights", f"some that are not in layer '{name}'", fix)
             values, left, right = spectrum(matrix)
             nuclear = values.sum() if len(values) == min(matrix.shape) else math.nan
             found.append((np.linalg.norm(matrix), values.max(), nuclear, left, right))
