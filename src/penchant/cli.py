@@ -205,7 +205,7 @@ def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
     )
     sweep.add_argument("--out", metavar="DIR", help="write a page with the map or the boundary")
     runs = _add(commands, "runs", "what a run store holds: list, group, export, prune, check", "runs:runs")
-    runs.add_argument("store", nargs="?", default="runs", metavar="STORE", help="default: runs")
+    runs.add_argument("--store", default="runs", metavar="DIR", help="where runs are kept (default: runs)")
     runs.add_argument("--where", metavar="SQL", help="only these runs, such as \"d = 8 and status = 'failed'\"")
     runs.add_argument("--by", metavar="COLUMNS", help="group by these (default: kind, name, status)")
     runs.add_argument("--show", metavar="COLUMNS", help="means of columns, shares of events; with --rows: only these")

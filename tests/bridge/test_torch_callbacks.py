@@ -28,6 +28,16 @@ def flat(model):
     return torch.cat([one.detach().ravel() for one in model.parameters()])
 
 
+def test_what_is_not_known_is_no_curve_of_tensorboard():
+    """A probe without data knows no loss where nobody tells it, and writers complain of numbers that are none."""
+    from penchant.bridge.torch_probe import Probe
+
+    writer, probe = Writer(), Probe(nn.Sequential(nn.Linear(5, 3), nn.Linear(4, 2)))
+    probe.write_scalars(writer)
+    assert not {"probe/losses", "probe/alignment"} & set(writer.seen)
+    assert writer.seen["probe/frobenius/0"] == [(0, probe.frobenius[0, 0])]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_trainer_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")

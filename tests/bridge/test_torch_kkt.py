@@ -382,6 +382,26 @@ def test_bad_weights_wrong_margins_and_biases_are_named():
         kkt(nn.Sequential(nn.Linear(4, 8), Sine(), nn.Linear(8, 1)), INPUTS, LABELS)
 
 
+@pytest.mark.parametrize("last", [nn.MaxPool1d(2), nn.Hardtanh(0.0, 1e9)])
+def test_kinks_that_are_not_looked_for_are_named(last):
+    """Nothing is said to be smooth, or certified from below over a radius, that has kinks of another kind than ReLU's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 24, bias=False), nn.ReLU(), last, nn.LazyLinear(2, bias=False)).double()
+    labels = model(torch.tensor(INPUTS)).argmax(1).numpy()
+    found = kkt(model, INPUTS, labels)
+    holds, told = found.hypotheses["smooth margins"]
+    assert (holds, told.partition(" ")[0]) == (False, {nn.MaxPool1d: "max_pool1d", nn.Hardtanh: "hardtanh"}[type(last)])
+    assert not any(one.exact or one.lower for one in found.curve)
+
+
+def test_kinks_of_a_function_of_jax_are_named():
+    inputs, labels = jax.numpy.array([[2.0, 1.0], [-1.0, -3.0]]), [1, -1]
+    kinked = function_kkt(lambda w, x: jax.nn.relu(x @ w) - jax.nn.relu(-x @ w), jax.numpy.ones(2), inputs, labels)
+    assert kinked.hypotheses["smooth margins"] == (False, "max may have kinks, which are not looked for")
+    smooth = function_kkt(lambda w, x: x @ w, jax.numpy.ones(2), inputs, labels)
+    assert smooth.hypotheses["smooth margins"][0]
+
+
 class Sine(nn.Module):
     def forward(self, z):
         return torch.sin(z)

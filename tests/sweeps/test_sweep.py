@@ -134,6 +134,26 @@ def test_a_scheduler_that_never_answers_is_named(monkeypatch, capsys):
     assert "groups left: 1" in capsys.readouterr().err
 
 
+def test_a_scheduler_without_workers_is_said_to_have_none(monkeypatch, capsys):
+    """Workers end with their scheduler: a new one has none until they are started again."""
+    distributed = pytest.importorskip("distributed")
+
+    class Alone:
+        __enter__, __exit__ = lambda self: self, lambda *_: None
+        nthreads = dict
+
+        def __init__(self, *_, **__):
+            self.loop = None
+
+        def submit(self, *_, **__):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(distributed, "Client", Alone)
+    with pytest.raises(KeyboardInterrupt):
+        pt.sweep(PAIR, engine="dask", scheduler="tcp://127.0.0.1:8999")
+    assert "dask worker tcp://127.0.0.1:8999" in capsys.readouterr().err
+
+
 def test_a_sweep_without_x64_is_refused(tmp_path):
     jax.config.update("jax_enable_x64", False)
     try:
@@ -152,7 +172,7 @@ def test_long_reasons_are_told_by_their_first_line(tmp_path, capsys):
     )
     assert main(["sweep", str(spec), "--engine", "here", "--store", str(tmp_path / "store")]) == 0
     assert "failed     3: NotSeparableError" in capsys.readouterr().out
-    assert main(["runs", str(tmp_path / "store"), "--rows", "--where", "status = 'failed'"]) == 0
+    assert main(["runs", "--store", str(tmp_path / "store"), "--rows", "--where", "status = 'failed'"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
     reasons = {row["reason"] for row in Store(tmp_path / "store").rows() if row["status"] == "failed"}
     assert len(reasons) == 3
@@ -213,8 +233,12 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert main(["runs", "--check"]) == 1
     assert main(["runs"]) == 0
     assert "foreign.txt" in capsys.readouterr().err
+    once = ["sweep", "--set", "generator=local_pair", "--set", "optimiser=ngd", "--set", "steps=20", "--engine", "here"]
+    assert main([*once, "--measure", "norm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cells"][0]["mean"] > 0  # of all runs, where there is no grid
     for bad in (
         ["runs", "--prune"],
+        [*once, "--measure", "speed"],
         ["runs", "--export", "all.xls"],
         ["sweep", "--set", "steps"],
         ["sweep", "no.toml"],

@@ -1,5 +1,6 @@
 """The KKT meter for functions of JAX."""
 
+import re
 from collections.abc import Callable
 from copy import copy
 
@@ -14,9 +15,11 @@ from ..logspace import check_float64
 from .kkt import Reading, read
 from .kkt_cone import LARGE, Masks, margin_pairs
 
+_KINKED = r"f64\[[^\]]*\] = (abs|clamp|max|min|reduce_max|reduce_min|reduce_window\w*|select_n|sign|sort|top_k)\b"
+
 
 class JaxGradients:
-    """`f(params, inputs)` of JAX: outputs (n,) or (n, classes) for labels -1, 1 or classes. Its kinks are not looked for."""
+    """`f(params, inputs)` of JAX: outputs (n,) or (n, classes) for labels -1, 1 or classes. Its kinks are not looked for; operations that may have some are `unseen`."""
 
     def __init__(self, function: Callable, params: PyTree, inputs: object, labels: object):
         wrong = [leaf.dtype for leaf in map(jnp.asarray, jax.tree.leaves(params)) if leaf.dtype.kind != "f"]
@@ -30,6 +33,7 @@ class JaxGradients:
         self._function = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(len(known), -1)
         self.samples, self._pairs = margin_pairs(known, self._function(start).shape[1])
         self._scale(1.0, 0)
+        self.unseen = ", ".join(sorted({*re.findall(_KINKED, str(jax.make_jaxpr(self._outputs)(start)))}))
 
     def _scale(self, size: float, degree: int) -> None:
         sign, own, other, two = self._pairs

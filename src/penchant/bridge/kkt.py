@@ -195,7 +195,7 @@ def read(network: Gradients, *, tolerance: float = 1e-2, radii: Sequence[float] 
     delta = degree * float(multipliers @ (margins - margins.min()))
     curve, kinks = _curve(cone, (rows, which), radii)
     resolved = 5 * np.finfo(float).eps * math.exp(min(700.0, degree * math.log(size))) * margins.min() < 1e-3
-    hypotheses = _hypotheses(told, margins, network.samples, kinks, degree * math.log(size))
+    hypotheses = _hypotheses(told, margins, network, kinks, degree * math.log(size))
     verdict = _verdict(upper, curve, tolerance)
     theorem = _THEOREM if told.holds else _NEAR_THEOREM
     eps = float(np.linalg.norm(unit - pulled))
@@ -248,7 +248,8 @@ def _curve(cone: Cone, first: tuple, radii: Sequence[float]) -> tuple[tuple[Radi
         control = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, drawn)
         nearby = np.where(np.hstack(free), np.hstack(kinks.distances), 0.0)
         far = float(np.linalg.norm(nearby, axis=1).max())
-        exact, rows = sum(bool(one.any()) for one in free) <= 1, (which[weights > 0], best[weights > 0])
+        rows = which[weights > 0], best[weights > 0]
+        exact = sum(bool(one.any()) for one in free) <= 1 and not cone.network.unseen
         count = sum(int(one.sum()) for one in free)
         other = generated(control, (first[1], first[0]), False)[3] if count else math.nan
         below = max(lower, 0.0) if exact else 0.0
@@ -268,14 +269,15 @@ def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
     return found
 
 
-def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kinks: Kinks | None, shift: float) -> dict:
+def _hypotheses(told: Homogeneity, margins: np.ndarray, network: Gradients, kinks: Kinks | None, shift: float) -> dict:
     with np.errstate(over="ignore"):
         log_loss = -np.exp(shift) * margins.min() + math.log(instant_weights(margins, 1, shift).sum())
     nearest = math.inf if kinks is None else min(float(one.min()) for one in kinks.distances)
     known = f"nearest kink at {nearest:.2g} > 1e-6 (else Clarke's derivatives, and the curve)"
     unknown = "smooth units such as GELU have kinks in the limit, which are not looked for"
     smooth = (nearest > 1e-6, known) if told.holds or kinks else (False, unknown)
-    worst = int(samples[margins.argmin()])
+    smooth = (False, f"{network.unseen} may have kinks, which are not looked for") if network.unseen else smooth
+    worst = int(network.samples[margins.argmin()])
     return {
         "homogeneous": (told.holds, f"defect {max(told.defect, told.scaling_defect):.2g} <= {HOMOGENEOUS:g}"),
         "near-homogeneous": (

@@ -24,6 +24,7 @@ class Gradients(Protocol):
 
     start: np.ndarray
     samples: np.ndarray  # of which sample each margin is
+    unseen: str  # operations with kinks that `kinks` does not know
 
     def outputs(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...  # and their derivative along theta
     def margins(self, theta: np.ndarray) -> np.ndarray: ...

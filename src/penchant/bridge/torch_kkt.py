@@ -1,6 +1,7 @@
 """The KKT meter for PyTorch modules: margins and products with their gradients in float64, and the kinks of piecewise linear activations."""
 
 import math
+import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ _SLOPES: dict[Callable, tuple[float | None, float]] = {  # slopes below and abov
     **dict.fromkeys((torch.abs, torch.Tensor.abs, torch.Tensor.__abs__), (-1.0, 1.0)),
     nn.functional.leaky_relu: (None, 1.0),
 }
+_KINKED = re.compile(  # other operations with kinks, by name
+    r"_?((adaptive_)?max_pool\dd|clamp|clip|relu6|[pr]relu|selu|threshold|hard|softshrink|a?max|a?min|maximum|minimum|sort|topk|where).*"
+)
 
 
 class _Slopes(TorchFunctionMode):
@@ -31,11 +35,13 @@ class _Slopes(TorchFunctionMode):
 
     def __init__(self, masks: Sequence[torch.Tensor] | None = None):
         super().__init__()
-        self.masks, self.seen = masks, []
+        self.masks, self.seen, self.others = masks, [], set()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func not in _SLOPES:
+            name = getattr(func, "__name__", "")
+            self.others |= {name} if _KINKED.fullmatch(name) else set()
             return func(*args, **kwargs)
         below, above = _SLOPES[func]
         low = (args[1] if len(args) > 1 else kwargs.get("negative_slope", 0.01)) if below is None else below
@@ -64,8 +70,9 @@ class TorchGradients:
         if len(known) != len(self.x):
             found = f"{len(self.x)} inputs and {len(known)} labels"
             raise ArgumentError("labels", "kkt", "one for each of the inputs", found)
-        with torch.no_grad():
+        with torch.no_grad(), _Slopes() as seen:
             found = answered(self.module, self.x, "kkt")
+        self.unseen = ", ".join(sorted(seen.others))
         self.samples, pairs = margin_pairs(known.numpy(), 1 if found.ndim == 1 else found.shape[1])
         self._sample = torch.tensor(self.samples)
         self._sign, self._own, self._other, self._has = (torch.tensor(one) for one in pairs)

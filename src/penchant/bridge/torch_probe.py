@@ -163,7 +163,7 @@ class Probe:
             matrix = weight().detach().flatten(1).double().cpu().numpy()
             if not np.isfinite(matrix).all():
                 fix = "a smaller learning rate"
-                raise ArgumentError("model", "Probe", "of finite weights", f"{name} that is not", fix)
+                raise ArgumentError("model", "Probe", "of finite weights", f"some that are not in layer '{name}'", fix)
             values, left, right = spectrum(matrix)
             nuclear = values.sum() if len(values) == min(matrix.shape) else math.nan
             found.append((np.linalg.norm(matrix), values.max(), nuclear, left, right))
@@ -235,7 +235,8 @@ class Probe:
                 for k, column in enumerate(values.reshape(len(values), -1).T):
                     part = f"/{labels[k] if labels else k}" if values.ndim > 1 else ""
                     for step, value in zip(series["steps"], column, strict=True):
-                        writer.add_scalar(f"probe/{name}{part}", float(value), int(step))
+                        if math.isfinite(value):  # a loss that nobody told, layers that do not follow one another
+                            writer.add_scalar(f"probe/{name}{part}", float(value), int(step))
 
     def finish(self, path: str | Path, writers: Iterable[Any]) -> None:
         """The end of a training that someone else drives: a last record, the file, and the curves for those who write for TensorBoard."""

@@ -38,7 +38,7 @@ def run_sweep(options: Namespace) -> Said:
     with progress() as show:
         how = {name: getattr(options, name) for name in ("engine", "jobs", "retry", "store")}
         found = sweep(given, scheduler=options.scheduler or "", progress=show, **how)
-    cells = summary(found.rows, tuple(given.grid), options.measure) if options.measure and given.grid else []
+    cells = summary(found.rows, tuple(given.grid), options.measure) if options.measure else []
     told = {"runs": len(found.rows), "kept": found.kept, "failures": found.failures, "store": options.store}
     if options.out:
         refined = found.refined is not None

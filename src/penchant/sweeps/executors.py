@@ -120,6 +120,8 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
     while left:
         try:
             with Client(scheduler, timeout=10) as client:
+                if not client.nthreads():
+                    print(f"{scheduler} has no worker yet: dask worker {scheduler} --nthreads 1", file=sys.stderr)
                 futures = {client.submit(work, task, pure=False): number for number, task in left.items()}
                 for future in as_completed(futures, loop=client.loop):
                     if future.status in ("cancelled", "lost"):  # with the scheduler
