@@ -17,7 +17,7 @@ from ...settings.parametrisations import Direct
 from ...training.events import LogExcessBelow, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from ...verdict import ROUNDING, Verdict, all_of, at_least, at_most
+from ...verdict import ROUNDING, Outcome, Verdict, all_of, at_least, at_most
 from .evidence import DERIVED
 from .theorems import NOTES, SOUDRY
 
@@ -184,10 +184,24 @@ def _loss_floor(logistic: bool, as_printed: bool) -> float:
     return float(min(least))
 
 
+@claim(
+    "max-margin/loss-floor-as-printed",
+    f"{NOTES}, (9.144)",
+    "proved",
+    expected=Outcome.refuted,
+    repair="max-margin/loss-floor",
+)
+def loss_floor_printed(lab: Lab, planted: bool) -> Verdict:
+    """If |w| <= B the logistic loss is at least the sum of exp(-B |x|).
+    One sample is enough, w along it: log(1 + e^-m) < e^-m. Planted: the sum of exp(-B |x|) less one per cent."""
+    least = _loss_floor(True, True) / (0.99 if planted else 1.0)
+    return at_least(least, 1.0, "smallest logistic loss over the sum of exp(-B |x|), 20 data sets and single samples")
+
+
 @claim("max-margin/loss-floor", f"repair of {NOTES}, (9.143) and (9.144)", "repaired")
 def loss_floor(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """If |w| <= B then |y w'x| <= B |x|, so the loss is at least the sum of l(B |x|): for l the exponential as printed, for the logistic with log(1 + exp(-B |x|)).
-    Planted: exp(-B |x|) for both, as printed; one sample is enough, w along it: log(1 + e^-m) < e^-m."""
+    Planted: 1 % more."""
     for loss, logistic in LOSSES.items():
-        least = _loss_floor(logistic, planted)
+        least = _loss_floor(logistic, False) / (1.01 if planted else 1.0)
         yield at_least(least, 1 - 1e-12, f"{loss}: smallest loss over its bound, 20 data sets and single samples")
