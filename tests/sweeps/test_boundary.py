@@ -63,6 +63,7 @@ def test_points_gather_at_the_boundary_and_the_band_holds_it():
     assert np.max(high - low) < 0.15
     assert np.abs(middle - curve(columns)).max() < 0.05
     assert found.figure("f").lines[0].x.min() >= 0.1
+    assert found.figure("f").caption.startswith("600 points, 1 run each")
 
 
 def test_a_boundary_of_shares_is_open_where_intervals_straddle():

@@ -268,9 +268,9 @@ def test_the_map_of_an_event_carries_its_boundary(tmp_path, monkeypatch, capsys)
     drawn = json.loads(study.read_text())["figures"][0]
     assert "1/2 inside the band" in drawn["caption"]
     lines = {line["label"]: np.array(line["y"], float) for line in drawn["lines"]}
-    assert set(lines) == {"smallest_margin > 0", "boundary", "band", "band, upper end"}
+    assert set(lines) == {"smallest_margin > 0", "boundary", "band, lower end", "band, upper end"}
     assert len(lines["boundary"]) > 30
-    assert (lines["band"] <= lines["boundary"]).all()
+    assert (lines["band, lower end"] <= lines["boundary"]).all()
     assert (lines["boundary"] <= lines["band, upper end"]).all()
     assert lines["band, upper end"].max() <= 1.0
     assert main([*start, "--engine", "here", "--measure", "norm", "--out", "mean"]) == 0  # a mean has none

@@ -142,7 +142,7 @@ class Boundary(NamedTuple):
         columns, (x, y) = (np.arange(_COLUMNS) + 0.5) / _COLUMNS, self.axes
         ends = self.band(columns)
         kept = np.isfinite(ends[:, 0])
-        styles = {"boundary": "line", "band": "prediction", "band, upper end": "prediction"}
+        styles = {"boundary": "line", "band, lower end": "prediction", "band, upper end": "prediction"}
         return tuple(
             Line(text, scaled(x, columns[kept]), scaled(y, ends[kept, k]), style)
             for k, (text, style) in enumerate(styles.items())
@@ -156,7 +156,7 @@ class Boundary(NamedTuple):
             for side, text in told.items()
             if (self.side == side).any()
         )
-        caption = f"{len(self.points)} points of {self.seeds} runs; the share of `{self.event}` crosses {self.level:g} inside the band."
+        caption = f"{len(self.points)} points, {self.seeds} run{'s' * (self.seeds > 1)} each; the share of `{self.event}` crosses {self.level:g} inside the band."
         scales = x["spacing"], y["spacing"]
         return Figure(name, f"Where {self.event}", x["key"], y["key"], points + self.lines(), caption, *scales)
 
