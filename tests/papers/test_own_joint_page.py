@@ -30,4 +30,7 @@ def test_every_label_of_the_page_is_defined_and_every_part_told(tmp_path):
 
 def test_an_optimiser_of_blocks_is_called_by_the_names_of_both():
     named = optimiser_name(settings_of(block_normalised(0.5, decay_W=1.0)))
-    assert named == "Blockwise(descents=[Descent(Normalised(length=0.5), L2), Descent(Normalised(length=0.5, decay=1), L2)])"
+    assert (
+        named
+        == "Blockwise(descents=[Descent(Normalised(length=0.5), L2), Descent(Normalised(length=0.5, decay=1), L2)])"
+    )
