@@ -1,6 +1,7 @@
 """The explorer computes what penchant computes, and can be used by anybody."""
 
 import json
+import re
 from urllib.parse import quote
 
 import jax.numpy as jnp
@@ -145,6 +146,14 @@ def test_dragging_a_point_gives_the_direction_of_python(visit, file):
     assert again.evaluate("explorer.state.data.inputs[0]") == state["data"]["inputs"][0]  # the address holds the state
 
 
+@pytest.mark.parametrize("optimiser", WORDS)
+def test_an_address_may_name_an_optimiser_alone(visit, file, optimiser):
+    """As the pages of theorems do: steps and their size are its own, and the run is under way as long as they last."""
+    page = opened(visit, file, preset="attention", optimiser=optimiser)
+    assert page.evaluate("explorer.state.optimiser") == optimiser
+    assert page.evaluate("explorer.result.status") == ("reached_target" if optimiser == "flow" else "out_of_steps")
+
+
 @pytest.mark.parametrize(("arithmetic", "low", "high"), [("float64", 33, 40), ("float32", 12, 18)])
 def test_ordinary_floats_die_where_the_guide_says(visit, file, arithmetic, low, high):
     """Softmax attention loses its gradient where e^-margin falls below the rounding of 1: at margin 36 in float64, 16 in float32."""
@@ -166,7 +175,7 @@ def test_runs_of_layers_certify_themselves(visit, file, name, gap):
 def test_a_lecture_can_drag(visit, file):
     """20 000 normalised steps on n=6, T=8, d=10."""
     times = opened(visit, file).evaluate(
-        "spec => [1, 2, 3, 4, 5].map(() => { const start = performance.now(); run(spec); return performance.now() - start; })",
+        "spec => Array.from({ length: 12 }, () => { const start = performance.now(); run(spec); return performance.now() - start; })",
         PRESETS["self-attention"],
     )
     print(f"20 000 steps: {min(times):.0f} ms")
@@ -187,9 +196,34 @@ def test_the_keyboard_reaches_everything(visit, file):
     page.focus("[data-path='inputs,0']")
     page.keyboard.press("ArrowRight")
     page.wait_for_function("explorer.state.data.inputs[0][0] === 1.6 + 0.05")
-    page.locator("#directions svg").first.focus()
+    page.wait_for_function(WAIT)
+    page.evaluate("document.querySelector('#directions svg').focus(); train()")  # a run that ends takes no focus
+    page.wait_for_function(WAIT)
     page.keyboard.press("ArrowRight")
     assert "t = " in page.text_content("#directions .tip")
+
+
+PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+UNREADABLE = """() => {
+  const found = [], box = (one) => one.getBoundingClientRect();
+  const meet = (a, b) => a.left + 2 < b.right && b.left + 2 < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom;
+  const labels = (where) => [...document.querySelectorAll(`${where} text`)];
+  for (const where of ["#plane", "#bar"]) labels(where).forEach((one, k, all) => found.push(...all.slice(k + 1).filter((other) => meet(box(one), box(other))).map((other) => `${one.textContent} on ${other.textContent}`)));
+  for (const line of document.querySelectorAll("#bar .rival")) found.push(...labels("#bar").filter((one) => box(one).left < box(line).left && box(line).left < box(one).right && meet({ ...box(line).toJSON(), left: box(line).left - 3, right: box(line).right + 3 }, box(one))).map((one) => `a line through ${one.textContent}`));
+  for (const where of ["#directions", "#excess", "#margins"]) for (const anchor of ["middle", "end"])
+    if (labels(where).filter((one) => one.matches(`[text-anchor=${anchor}]:not(.name)`)).length < 2) found.push(`${where}: one tick (${anchor})`);
+  return found;
+}"""
+
+
+def test_every_picture_can_be_read(visit, file):
+    """Labels cover neither each other nor a line of the bar, axes have two ticks or more, and what is below rounding is told so."""
+    page = opened(visit, file)
+    for name in PRESETS:
+        page.select_option("#preset", name)
+        page.wait_for_function("name => explorer.state.preset === name", arg=name)
+        assert page.evaluate(UNREADABLE) == [], name
+        assert not re.search(r"10⁻(1[7-9]|[23].)|to it 0\.$", page.text_content("#verdict").translate(PLAIN)), name
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])

@@ -117,6 +117,14 @@ def test_the_index_is_small_and_formulas_need_no_script(page_file):
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
+def test_axes_of_less_than_two_decades_have_ticks_between_the_powers(visit, page_file):
+    page = visit(page_file)
+    told = lambda low, high: page.evaluate(f"logTicks({low}, {high}, 7).map(([, text]) => text)")
+    assert told(-0.8, 0.4) == ["0.2", "0.5", "1", "2"]
+    assert told(0.5, 1.0) == ["4", "6", "8", "10"]
+    assert told(-2, 1) == ["10⁻²", "10⁻¹", "1", "10¹"]
+
+
 def test_print_shows_every_claim_and_the_figures_that_are_open(visit, page_file):
     page = visit(page_file, color_scheme="dark")
     page.wait_for_function("received.has('tiny')")  # loaded without being looked at

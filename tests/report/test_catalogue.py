@@ -6,7 +6,7 @@ import pytest
 
 from penchant.cli import main
 from penchant.papers import PAPERS
-from penchant.report.catalogue import RELATIONS, _related, claim_page, matrix, page_of, public_names
+from penchant.report.catalogue import RELATIONS, _related, _writer, claim_page, matrix, page_of, public_names
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,22 @@ def test_every_public_name_is_explained():
     import penchant
 
     assert [name for name, _, _ in public_names()] == penchant.__all__
+
+
+HOSTILE = "a](http://evil) ![x](http://evil/x.png) <script>alert(1)</script>\n\n# 'quoted' \"it\" & |w| <= 1"
+
+
+def test_a_report_of_somebody_else_is_shown_as_text(tmp_path):
+    """What a ledger and a study say makes no tag, link or picture on the page of a claim."""
+    paper, figure = PAPERS[0], {"title": HOSTILE, "caption": HOSTILE}
+    row = {"twin": HOSTILE, "inequality": HOSTILE, "verdict": HOSTILE}
+    given = {"claim": paper.claims[0], "paper": paper, "row": row, "history": {"0.1": HOSTILE}, "related": {}}
+    _writer(tmp_path)("claim", "claim", figure=({}, figure), drawn="one.svg", **given)
+    text = (tmp_path / "claim.md").read_text(encoding="utf-8")
+    assert text.count("alert(1)") == 5
+    assert "<script" not in text
+    assert "](http" not in text
+    assert "# 'quoted'" not in text.splitlines()
 
 
 @pytest.mark.slow

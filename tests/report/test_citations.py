@@ -21,6 +21,14 @@ def test_works_are_listed_once_without_numbers_and_remarks():
 
 
 def test_entries_name_authors_title_year_and_preprint():
+    assert bibtex(WORK).splitlines() == [
+        "@misc{ji2019,",
+        "  author = {Ji and Telgarsky},",
+        "  title = {Gradient descent aligns the layers of deep linear networks},",
+        "  year = {2019},",
+        "  note = {ICLR 2019},",
+        "}",
+    ]
     entry = bibtex(OTHER)
     for line in ("@misc{sheen2024,", "author = {Sheen and Chen},", "year = {2024},", "eprint = {2403.08699},"):
         assert line in entry

@@ -1,7 +1,11 @@
 """Figures: those that have nothing to show are not drawn, and maps are saved with the numbers of their cells."""
 
+import json
+
+import numpy as np
 import pytest
 
+from penchant.cli import main
 from penchant.report.figures import draw, write_csv, write_figures
 
 
@@ -34,3 +38,14 @@ def test_a_map_is_drawn_as_one_picture_with_a_scale_and_saved_cell_by_cell(tmp_p
     written = (tmp_path / "map.csv").read_text().splitlines()
     assert written[:4] == ["line,step,gap,value", "time,0.0,0.0,1.0", "time,1.0,0.0,2.0", "time,0.0,2.0,"]
     assert written[-1] == "curve,1.0,2.0,"
+
+
+def test_rounding_is_not_drawn_as_a_distance(tmp_path):
+    """A descent begins along its first gradient, where 1 - corr is 1e-32: drawn, it would press all else to the edge."""
+    data = tmp_path / "data.npz"
+    np.savez(data, inputs=[[2.1, 0.3, 1.1], [1.2, -0.7, 0.4], [-0.9, -1.3, 0.2]], labels=[1, 1, -1])
+    assert main(["train", str(data), "--optimiser", "gd", "--steps", "20", "--out", str(tmp_path)]) == 0
+    figures = json.loads((tmp_path / "own-data" / "study.json").read_text())["figures"]
+    lines = next(one["lines"] for one in figures if one["name"] == "direction")
+    assert min(y for line in lines for y in line["y"] if y is not None) > 1e-20
+    assert any(None in line["y"] for line in lines)

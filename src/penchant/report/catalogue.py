@@ -38,6 +38,7 @@ _SETTINGS = {
     "regression": "",
     "squares w+² - w-²": "squares",
 }
+_MARKS = str.maketrans({sign: f"&#{ord(sign)};" for sign in "&<>[]`*_!"})  # no HTML or Markdown by others
 Write = Callable[..., Path]  # a page, the template it is made of, and what that is given
 _SPOKEN = {"linf": "l∞", "frobenius": "Frobenius", "Q_alpha": "Qα"}
 # Data that a person has written: claims that measured what no theorem says, by optimiser and setting; and what a claim implies and contradicts.
@@ -132,10 +133,12 @@ def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
 def _writer(folder: Path) -> Write:
     """Writes pages from templates that all know the same words."""
     templates = environment("report/site", autoescape=False)
-    templates.globals |= {"typeset": typeset, "bibtex": bibtex, "works": works, "version": __version__}
+    formula = lambda text: str(typeset(" ".join(text.split()))).translate({91: "&#91;", 93: "&#93;"})
+    templates.globals |= {"typeset": formula, "bibtex": bibtex, "works": works, "version": __version__}
     templates.globals |= {"kinds": KINDS, "papers": PAPERS, "json": json, "owner": owner}
     templates.globals |= {"claim_page": claim_page, "page_of": page_of}
     templates.filters["spoken"] = lambda name: _SPOKEN.get(name, name)
+    templates.filters["plain"] = lambda text: " ".join(text.split()).translate(_MARKS)
     text = lambda template, given: templates.get_template(f"{template}.md").render(**given)
     return lambda page, template, **given: write_bytes(folder / f"{page}.md", text(template, given).encode())
 
@@ -161,8 +164,7 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
             drawn = _copied(figure, report, folder / "figures") if figure else ""
             past = {version: found[claim.name] for version, found in history.items() if claim.name in found}
             given = {"claim": claim, "paper": paper, "row": rows.get(claim.name), "related": _related(claim, paper)}
-            given |= {"history": past}
-            write(f"claims/{claim_page(claim.name)}", "claim", figure=figure, drawn=drawn, **given)
+            write(f"claims/{claim_page(claim.name)}", "claim", figure=figure, drawn=drawn, history=past, **given)
     tutorials = sorted(path.stem for path in docs.glob("tutorials/*.md"))
     pages = sorted(path.stem for path in docs.glob("*.md"))
     write("index", "index", matrix=cells, selected=selected, settings=_SETTINGS, tutorials=tutorials, pages=pages)
@@ -185,7 +187,7 @@ def _write_theorems(write: Write, cells: dict[str, dict[str, Cell]]) -> tuple[li
             if theorem.name not in found:
                 found[theorem.name] = theorem
                 given = {"theorem": theorem, "found": asked, "setting": setting, "preset": _SETTINGS[setting]}
-                given["measured"] = _measured(theorem, cells)
+                given |= {"optimiser": optimiser, "measured": _measured(theorem, cells)}
                 write(f"theorems/{page_of(theorem)}", "theorem", **given)
     return list(found.values()), selected
 

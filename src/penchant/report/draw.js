@@ -22,7 +22,7 @@ function html(name, attributes = {}, ...children) {
 const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || { "-": "⁻", "+": "", ".": "·" }[c] || c);
 
 /** A label as it is printed: a minus is longer than a hyphen. */
-const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/\blinf\b/g, "l∞").replace(/(?<=\w)\*(?!\w)/g, "⋆");
+const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/\blinf\b/g, "l∞").replace(/\bQ_alpha\b/g, "Qα").replace(/(?<=\w)\*(?!\w)/g, "⋆");
 
 /** Words of which what follows a ^ stands higher, as SVG. */
 function raised(text) {
@@ -50,7 +50,8 @@ function linearTicks(low, high) {
 
 function logTicks(low, high, most) {
   const first = Math.ceil(low - 1e-9), last = Math.floor(high + 1e-9), stride = Math.max(1, Math.ceil((last - first) / most));
-  if (last - first < 1) return linearTicks(10 ** low, 10 ** high).filter(([at]) => at > 0).map(([at, text]) => [Math.log10(at), text]);
+  if (high - low < 0.7) return linearTicks(10 ** low, 10 ** high).filter(([at]) => at > 0).map(([at, text]) => [Math.log10(at), text]);
+  if (high - low < 2) return [-1, 0, 1, 2].flatMap((k) => [1, 2, 5].map((digit) => +`${digit}e${Math.floor(low) + k}`)).map((at) => [Math.log10(at), told(at)]).filter(([at]) => at >= low && at <= high);
   const found = [];
   for (let power = first; power <= last; power += stride) found.push([power, power === 0 ? "1" : `10${superscript(power)}`]);
   return found;
@@ -188,6 +189,8 @@ function chart(where, figure) {
     event.preventDefault();
     show(Math.min(flat.length - 1, Math.max(0, current + step)));
   });
+  const held = where.querySelector("svg:focus");
   where.replaceChildren(html("div", { class: "chart" }, svg, tip), legend);
+  if (held) svg.focus(); // a run that ends meanwhile leaves the reader where they were
   return svg;
 }

@@ -54,11 +54,9 @@ def presets() -> dict[str, Spec]:
         "keys": _tokens(equal_score_tokens(3, 4, 5, 1)),
         "diagonals": _tokens(equal_score_tokens(4, 4, 12, 5)),
     }
-    found = {}
-    for name, own in known["presets"].items():
-        spec = {"preset": name, "loss": "exponential", "size": 0.05, **own, "data": data[own["data"]]}
-        found[name] = {**spec, "start": flat_start(spec).tolist()}
-    return found
+    spec = lambda name, own: {"preset": name, "loss": "exponential", "size": 0.05, **own, "data": data[own["data"]]}
+    made = {name: spec(name, own) for name, own in known["presets"].items()}
+    return {name: {**one, "start": flat_start(one).tolist()} for name, one in made.items()}
 
 
 def setting_of(spec: Spec) -> Setting:

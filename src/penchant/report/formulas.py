@@ -2,6 +2,8 @@
 
 >>> str(typeset("If w <= B then L >= e^-B."))
 'If <math><mi>w</mi><mo>≤</mo><mi>B</mi></math> then <math><mi>L</mi><mo>≥</mo><msup><mi>e</mi><mrow><mo>−</mo><mi>B</mi></mrow></msup></math>.'
+>>> str(typeset("norm over its minimum - 1 < 1e-06, 12 designs"))
+'norm over its minimum − <math><mn>1</mn><mo>&lt;</mo><msup><mn>10</mn><mn>−6</mn></msup></math>, 12 designs'
 
 The works behind a page: found in the citations of claims, each once, and as BibTeX.
 """
@@ -33,9 +35,9 @@ _SIGNED = re.compile(r"(?<![A-Za-z])([a-z])([+-])(?=\^| ?\1)|(?:(?<=\+)|(?<=\+ )
 _POWER = re.compile(r"\^(?:\(([^()]*)\)|(-\d+/\d+))")
 # What stands for a sign also between words.
 _SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "grad", "sum", "eps")} | {"linf": "l∞"}
-_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b|[<>]=|\+-")
+_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b|[<>]=|\+-|(?<= )[-*](?= )")
 _RELATED = re.compile(
-    r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->)"
+    r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->|\de[-+]\d)"
 )
 # Letters that stand for something, as v, w or (K, Q), where they are no part of a word, a number or a name.
 _VARIABLES = re.compile(r"(?<![\w.'’-])\(?[b-zB-HJ-Z](?:, [A-Za-z])*\)?(?![\w'’]|[.-][A-Z]|\.\w)")
@@ -70,13 +72,17 @@ def _runs(text: str) -> list[tuple[bool, str]]:
 
 
 def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
-    """Without commas, articles and half of a pair of brackets at the ends."""
+    """Without commas, articles, half of a pair of brackets at the ends, and the number of what is counted next: `x <= 1, 20 data sets`."""
+    if (counted := re.search(r",\s*\d+$", text[begin:end])) and re.match(r" [a-z]{2}", text[end:]):
+        end -= len(counted.group())
     uneven = lambda: not _balanced(text[begin:end])
     while begin < end and text[begin] in ", )":
         begin += 1
     while end > begin and (text[end - 1] in ", /+-*=^_<>(" or (text[end - 1] in ")]" and uneven())):
         end -= 1
-    while begin < end and (text[begin] in ", )/+*=" or (text[begin] in "([" and uneven())):
+    while begin < end and (
+        text[begin] in ", )/+*=" or text[begin : begin + 2] == "- " or (text[begin] in "([" and uneven())
+    ):
         begin += 1
     article = re.match(r"(?:a|A|I)\s+(?=[A-Za-z\d(|])|\(\d+\),\s*", text[begin:end])  # or the number of an equation
     return begin + (article.end() if article else 0), end
@@ -104,8 +110,8 @@ def _atom(tokens: list[str]) -> str:
         return f"<msqrt>{_bare(tokens)}</msqrt>"
     if token[0].isdigit():
         digits, _, power = token.partition("e")
-        power = str(int(power)).replace("-", "−") if power else ""
-        return f"<mn>{digits}</mn>" + (f"<mo>·</mo><msup><mn>10</mn><mn>{power}</mn></msup>" if power else "")
+        ten = f"<msup><mn>10</mn><mn>{int(power)}</mn></msup>".replace("-", "−") if power else ""
+        return ten if ten and digits == "1" else f"<mn>{digits}</mn>" + (f"<mo>·</mo>{ten}" if ten else "")
     if token[0].isalpha():
         upright = ' mathvariant="normal"' if token in _FUNCTIONS else ""
         return f"<mi{upright}>{_GREEK.get(token, token)}</mi>"
@@ -213,16 +219,7 @@ def _authors(parts: list[str]) -> int:
 
 
 def bibtex(work: str) -> str:
-    """A work as an entry: authors are the names it begins with, then come title, and where and when.
-
-    >>> print(bibtex("Ji, Telgarsky, Gradient descent aligns the layers, ICLR 2019"))
-    @misc{ji2019,
-      author = {Ji and Telgarsky},
-      title = {Gradient descent aligns the layers},
-      year = {2019},
-      note = {ICLR 2019},
-    }
-    """
+    """A work as an entry: authors are the names it begins with, then come title, and where and when."""
     parts = work.split(", ")
     count = _authors(parts)
     year, eprint = re.search(r"\b(?:19|20)\d\d\b", work), re.search(r"arXiv ([\d.]+\d)", work)

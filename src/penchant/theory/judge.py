@@ -317,6 +317,8 @@ def optimiser_name(settings: JSON) -> str:
             return f"{settings:g}"
         case {"kind": GradientFlow.__name__}:
             return GradientFlow.__name__
+        case list():
+            return f"[{', '.join(map(optimiser_name, settings))}]"
         case dict():
             silent = lambda name, value: type(value) is bool or value is None or (value == float("inf") and name != "p")
             shown = {name: value for name, value in settings.items() if name != "kind" and not silent(name, value)}

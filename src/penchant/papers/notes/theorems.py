@@ -199,7 +199,7 @@ MINIMUM_POTENTIAL = Theorem(
     interpolation.SQUARES,
     first_order,
     interpolation.proved,
-    "linear at rate c kappa lambda_min(X C X'), C the curvature of the dual potential at the limit, c = 4 (D^2 alpha^(D-2) at depth D)",
+    "linear at rate c kappa lambda_min(X C X'), C the curvature of the dual potential at the limit, c = 4, and D^2 alpha^(D-2) at depth D",
     refine=with_numbers,
 )
 THEOREMS = (LINEAR_MAX_MARGIN, LINEAR_NORMALISED, MINIMUM_NORM, MINIMUM_POTENTIAL)

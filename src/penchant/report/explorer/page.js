@@ -31,7 +31,13 @@ function fromAddress() {
   const name = Object.hasOwn(PRESETS, given.preset) ? given.preset : Object.keys(PRESETS)[0];
   const known = { ...PRESETS[name], arithmetic: "log" }, changes = {};
   for (const [key, value] of Object.entries(given)) if (fits(key, value, known)) changes[key] = value;
-  load(name, changes);
+  load(name, { ...(changes.optimiser === "polyak" && { size: 2 }), ...changes });
+  limit();
+}
+
+/** Flows end at a margin, and all others after their steps. */
+function limit() {
+  if (state.optimiser !== "flow") { state.steps ??= 5000; delete state.margin; } else if (state.setting !== "signed-squares") { state.margin ??= 1e6; delete state.steps; }
 }
 
 const finite = (value) => (Array.isArray(value) ? value.every(finite) : Number.isFinite(value));
@@ -135,7 +141,7 @@ function controls() {
 
 function change(changes) {
   Object.assign(state, changes);
-  if (state.optimiser !== "flow") { state.steps ??= 5000; delete state.margin; } else if (state.setting !== "signed-squares") { state.margin ??= 1e6; delete state.steps; }
+  limit();
   if (state.setting === "signed-squares") state.start = state.start.map(() => state.alpha);
   controls();
   train();
@@ -144,7 +150,7 @@ function change(changes) {
 function wire() {
   byId("preset").replaceChildren(...Object.entries(PRESETS).map(([name, spec]) => new Option(spec.title, name)));
   byId("preset").onchange = (event) => { load(event.target.value); controls(); train(); };
-  byId("optimiser").onchange = (event) => change({ optimiser: event.target.value, ...(event.target.value === "polyak" && { size: 1 }), ...(state.optimiser === "polyak" && { size: 0.05 }) });
+  byId("optimiser").onchange = (event) => change({ optimiser: event.target.value, ...(event.target.value === "polyak" && { size: 2 }), ...(state.optimiser === "polyak" && { size: 0.05 }) });
   byId("loss").onchange = (event) => change({ loss: event.target.value });
   for (const name of Object.keys(RANGES)) byId(name).oninput = (event) => {
     const [low, high] = RANGES[name], value = +(low * (high / low) ** (event.target.value / 1000)).toPrecision(name === "steps" ? 2 : 3);
@@ -235,10 +241,16 @@ function arrow(svg, [x, y], className, label, colour) {
   const end = [put((0.92 * frame * x) / size), lift((0.92 * frame * y) / size)];
   svg.append(tag("line", { x1: SIDE / 2, y1: SIDE / 2, x2: end[0], y2: end[1], class: className, style: `--own:${colour}` }, tag("title", {}, label)));
   if (!["var(--ink)", "var(--soft)"].includes(colour)) return;
-  const at = [put((0.97 * frame * x) / size), lift((0.97 * frame * y) / size) + 4];
-  while (placed.some(([a, b]) => Math.abs(a - at[0]) < 18 && Math.abs(b - at[1]) < 15)) at[1] += 15; // labels of near directions stand below each other
-  placed.push(at);
-  svg.append(tag("text", { x: at[0], y: at[1], "text-anchor": "middle" }, label.split(" ")[0]));
+  write(svg, put((0.97 * frame * x) / size), lift((0.97 * frame * y) / size) + 4, label.split(" ")[0], "middle");
+}
+
+/** A label in the plane, below those it would cover; names of one place stand in one line. */
+function write(svg, x, y, label, anchor) {
+  const same = placed.find((one) => Math.hypot(one.x - x, one.y - y) < 1);
+  if (same) { same.text.append(`, ${label}`); return; }
+  let low = y;
+  while (placed.some((one) => Math.abs(one.x - x) < 18 && Math.abs(one.low - low) < 15)) low += 15;
+  placed.push({ x, y, low, text: svg.appendChild(tag("text", { x, y: low, "text-anchor": anchor }, label)) });
 }
 
 function drawDirections(svg) {
@@ -261,9 +273,9 @@ function drawInterpolants(svg) {
   });
   if (!result) return;
   svg.append(tag("path", { d: `M${result.records.map(({ weight: [x, y] }) => `${put(x).toFixed(1)},${lift(y).toFixed(1)}`).join("L")}`, class: "trail", style: "--own:var(--c3)" }, tag("title", {}, "path of the weight")));
-  Object.entries(result.references).forEach(([name, { weight }], k) => {
+  Object.entries(result.references).forEach(([name, { weight }]) => {
     svg.append(tag("circle", { cx: put(weight[0]), cy: lift(weight[1]), r: name === "Q_alpha" ? 6 : 4, class: name === "Q_alpha" ? "target" : "other" }, tag("title", {}, NAMES[name])));
-    svg.append(tag("text", { x: put(weight[0]) + 12, y: lift(weight[1]) - 10 + 20 * k }, NAMES[name]));
+    write(svg, put(weight[0]) + 12, lift(weight[1]) + 4, NAMES[name], "start");
   });
 }
 
@@ -273,7 +285,9 @@ function drawInterpolants(svg) {
 const FLOOR = 1e-16; // what differs by less is equal, in doubles
 const clock = (logTime) => Math.log10(1 + softplus(logTime));
 /** Ticks at e^k: at powers of ten, and between them where there are few. */
-const ticks = (last, place, sign) => (last < 60 ? [1, 2, 3, 5, 10, 20, 30, 50] : [1, 10, 100, 1000, 1e4, 1e5, 1e6, 1e7, 1e8]).map((k) => [place(k), sign + k === "1" ? "e" : `e^${sign}${k >= 1e4 ? `10${superscript(Math.log10(k))}` : k}`]);
+const ticks = (last, place, sign) => (last < 1000 ? [1, 2, 5, 10, 20, 50, 100, 200, 500] : [1, 10, 100, 1000, 1e4, 1e5, 1e6, 1e7, 1e8]).map((k) => [place(k), sign + k === "1" ? "e" : `e^${sign}${k >= 1e4 ? `10${superscript(Math.log10(k))}` : k}`]);
+const times = (last) => (last < 12 ? [0.1, 0.3, 1, 3, 10, 30, 100, 1000, 1e4, 1e5].map((t) => [clock(Math.log(t)), told(t)]) : ticks(last, (k) => Math.log10(1 + k), ""));
+const apart = (y) => (y <= FLOOR ? "0 up to rounding" : told(y));
 /** e to a power, of which four digits are told. */
 const exponential = (power) => `e${superscript(+power.toPrecision(4))}`;
 const when = (logTime) => (logTime < 12 ? told(Math.exp(logTime)) : exponential(logTime));
@@ -283,12 +297,12 @@ const shown = (level) => (level < 12 ? told(Math.expm1(level)) : exponential(lev
 
 function drawCurves() {
   const { records, references, curves, brackets, norm } = result, late = records.slice(1), x = late.map((one) => clock(one.logTime)), fitted = state.setting === "signed-squares";
-  const common = { x_label: "time t (axis: log log t)", x_scale: "linear", x_ticks: ticks(softplus(late.at(-1).logTime), (k) => Math.log10(1 + k), ""), tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, ${y === FLOOR ? "0 up to rounding" : told(y)}` };
+  const common = { x_label: "time t (axis: log log t)", x_scale: "linear", x_ticks: times(late.at(-1).logTime), tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, ${apart(y)}` };
   const directions = Object.entries(curves).map(([name, values]) => ({ label: name === norm ? `to the ${NAMES[name]} reference` : `to the ${NAMES[name]} rival`, x, y: values.slice(1).map((y) => Math.max(y, FLOOR)), style: "line", colour: { l2: 0, l1: 1, linf: 3, Q_alpha: 2 }[name] }));
   if (brackets[0]) directions.push({ label: `certified gap of the ${NAMES[norm]} norm`, x, y: brackets.slice(1).map(({ lower, upper }) => upper / lower - 1), style: "prediction" });
   chart(byId("directions"), { ...common, title: "How far the direction is from where theory says it goes", y_label: fitted ? "1 − corr" : "1 − corr, certified gap", y_scale: "log", lines: directions });
   const depth = late.map((one) => (fitted && one.logExcess < -60 ? NaN : -one.logExcess)); // below that a residual is rounding
-  const depths = { ...common, title: "Log excess", y_label: "L − L⋆", y_scale: "log", y_ticks: ticks(Math.max(...depth.filter(Number.isFinite)), (k) => k, "-"), down: true, lines: [{ label: "the run", x, y: depth, style: "line", colour: 2 }], tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, L − L⋆ = ${exponential(-y)}` };
+  const depths = { ...common, title: "Log excess", y_label: "L − L⋆", y_scale: "log", y_ticks: [0.999, 0.99, 0.9].map((one) => [-Math.log(one), told(one)]).concat(ticks(Math.max(...depth.filter(Number.isFinite)), (k) => k, "-")), down: true, lines: [{ label: "the run", x, y: depth, style: "line", colour: 2 }], tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, L − L⋆ = ${exponential(-y)}` };
   chart(byId("excess"), depths);
   const count = Math.min(40, records[0].margins.length), best = references[norm]?.value;
   const many = count > 8 && !fitted;
@@ -310,7 +324,7 @@ function drawBar() {
   const above = others.length ? 12 : 52, svg = tag("svg", { viewBox: `0 ${above} ${wide} ${134 - above}`, role: "img", "aria-label": `The least ${NAMES[norm]} norm with margins 1 lies between ${lower} and ${upper}` });
   for (let power = floor; power <= 0; power += stride) svg.append(tag("line", { x1: at(10 ** power), x2: at(10 ** power), y1: 56, y2: 96, class: "grid" }), tag("text", { x: at(10 ** power), y: 114, "text-anchor": "middle" }, power ? `10${superscript(power)}` : "1"));
   svg.append(tag("rect", { x: 24, y: 64, width: Number.isFinite(gap) ? Math.max(4, at(gap) - 24) : wide - 48, height: 24, class: "certain" }));
-  others.forEach(([name, share], k) => svg.append(tag("line", { x1: at(share), x2: at(share), y1: 22 + 18 * (k % 2), y2: 96, class: "rival" }), tag("text", { x: at(share) - 5, y: 30 + 18 * (k % 2), "text-anchor": "end" }, `${name} rival ${told(share)}`)));
+  others.forEach(([name, share], k) => svg.append(tag("line", { x1: at(share), x2: at(share), y1: 40 - 18 * (k % 2), y2: 96, class: "rival" }), tag("text", { x: at(share) - 5, y: 48 - 18 * (k % 2), "text-anchor": "end" }, `${name} rival ${told(share)}`)));
   svg.append(tag("text", { x: wide / 2, y: 130, "text-anchor": "middle" }, "relative excess over the lower bound"));
   where.replaceChildren(svg, html("p", {}, `${lower.toPrecision(10)} ≤ least ${NAMES[norm]} norm with margins 1 ≤ ${Number.isFinite(upper) ? upper.toPrecision(10) : "∞"}. `, Number.isFinite(gap) ? `The weights of the run bound it from above, the multipliers it gathered from below; the gap ${told(gap)} is the end of the bar.` : "Not all margins are positive yet: nothing bounds it from above."));
 }
@@ -336,7 +350,7 @@ function drawAll() {
   drawPlain();
   const reached = state.setting === "signed-squares" ? "" : `, smallest margin ${told(Math.min(...last.margins))}`;
   const goal = state.setting === "signed-squares" ? `the least ${NAMES[norm]} among all weights that fit` : `the ${NAMES[norm]} margin`;
-  byId("verdict").textContent = `${PROVED[state.setting].includes(state.optimiser) ? "Theory" : "Conjecture"}: ${goal}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1\u00a0−\u00a0corr to it ${told(near)}`}.`;
+  byId("verdict").textContent = `${PROVED[state.setting].includes(state.optimiser) ? "Theory" : "Conjecture"}: ${goal}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1\u00a0−\u00a0corr to it ${apart(near)}`}.`;
   byId("caption").textContent = state.setting === "signed-squares" ? "Line: all weights that fit. Green: the path of the weight, and where Qα is least; circles: where l1 and l2 are. The blue point is the input."
     : result.shape.length === 2 ? `A colour per sample; filled: its best token. Lines: the direction its query asks for, with its path${references[norm] ? "; dashed: the reference" : ""}.`
       : "Green: the run and the path of its direction. Dashed: the reference. Dotted: rivals. Grey line: the decision boundary.";

@@ -19,6 +19,7 @@ from ..panel import Panel, drawn_elsewhere
 from .run import axis, is_flow, series
 
 _SHOWN = 6  # singular values drawn
+_EQUAL = 1e-30  # of 1 - corr, half a squared distance of unit vectors: below it is their rounding, and nothing to draw
 _NORMS = {  # besides the l2 norm, which the common definitions have
     "nuclear": "sum of the singular values of the weight W",
     "l1": "sum of the absolute values of the weight",
@@ -73,7 +74,8 @@ def _directions(case: Case) -> Iterator[Figure | Table]:
     if not case.regression:
         far[first] = misalignments(case.run, case.foreseen.reference)[1:]
     what = "relative distance" if case.regression else "1 - corr"
-    lines = tuple(Line(_place(case, name), x, values) for name, values in far.items())
+    drawn = lambda values: np.where(values > _EQUAL, values, np.nan)
+    lines = tuple(Line(_place(case, name), x, drawn(values)) for name, values in far.items())
     title = f"Distance to the predicted {what_is_selected(case.run.setting.data) if case.regression else 'direction'}"
     name, caption = "distance" if case.regression else "direction", "To the reference, and to its rivals."
     yield Figure(name, title, label, what, lines, caption, scale, "log")
