@@ -33,7 +33,9 @@ def test_the_study_says_what_is_known(tmp_path):
 def test_errors_are_drawn_as_bars(tmp_path):
     bare = Line("points", np.array([1.0, 2.0]), np.array([1.0, 2.0]), "points")
     barred = Line("points", bare.x, bare.y, "points", np.array([0.1, 0.2]))
-    drawn = [draw(plain(Figure("a", "a", "x", "y", (line,), "")), tmp_path / "a.svg") for line in (bare, barred)]
+    drawn = [
+        draw(plain(Figure("a", "a", "x", "y", (line,), "")), tmp_path / "a.svg").read_text() for line in (bare, barred)
+    ]
     assert "LineCollection" not in drawn[0]
     assert "LineCollection" in drawn[1]
 

@@ -25,8 +25,8 @@ def setting_of(data):
 def crowded_runs():
     """60 000 block-normalised steps on crowded data."""
     seeds = (0, 1, 2, 13, 15)
-    setting = pt.settings.joint_setting([evidence.crowded(LAB, seed) for seed in seeds])
-    runs = pt.train(setting, evidence.RULES["NGD"], steps=60_000, recorder=pt.training.At((20_000, 40_000)))
+    settings = [pt.settings.joint_setting(evidence.crowded(LAB, seed)) for seed in seeds]
+    runs = pt.train(settings, evidence.RULES["NGD"], steps=60_000, recorder=pt.training.At((20_000, 40_000)))
     return dict(zip(seeds, runs, strict=True))
 
 

@@ -95,7 +95,8 @@ def judge_interpolant(prediction: Prediction[Interpolant], weight: np.ndarray) -
     text = f"{_what(prediction)} = {found:.3g}"
     if found <= bound:
         rule = "a tenth of the distance to the nearest rival, at most 1e-2" if prediction.rivals else ""
-        detail = "; ".join(part for part in (rule, notes) if part)
+        alone = "these data have one solution only, whatever training prefers" * is_unique(prediction.setting.data)
+        detail = "; ".join(part for part in (rule, notes, alone) if part)
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, found, detail)
     size = _size(prediction.reference.weight)  # one unit for all distances that are compared
     others = prediction.others
