@@ -51,10 +51,12 @@ class Task(eqx.Module):
 class Place(eqx.Module):
     """Where a step begins: a point, what is known of it, what the clock shows; the units of the flow, and the norm below which no error is relative.
 
+    `rest` is what rounding has kept from the parameters so far: thousands of steps lose no more than one.
     `earlier` is the pace at the beginning of the step before.
     """
 
     state: State
+    rest: PyTree
     motion: Motion
     clock: Float[Array, ""]
     origin: Origin
@@ -63,14 +65,19 @@ class Place(eqx.Module):
 
 
 class Step(eqx.Module):
-    """Where a step leads, what is known there, and the error over the tolerances: of its order, and of the order below."""
+    """Where a step leads, what is known there, and the error over the tolerances: of its order, and of the order below.
+
+    One that ends against the motion it began with has gone across a minimum, which no flow does: its error is infinite.
+    `left` is the size of the slope where it begins over the sum of the sizes of its terms, one per margin: at a minimum they cancel.
+    """
 
     state: State
+    rest: PyTree
     motion: Motion
     begin: Pace
     error: Float[Array, ""]
     rough: Float[Array, ""]
-    lengths: Float[Array, "N"]
+    left: Float[Array, ""]
 
 
 def _axpy(a: float | Array, x: PyTree, y: PyTree) -> PyTree:
@@ -148,7 +155,9 @@ def attempt(task: Task, here: Place, space: Space | None, h: Array, order: Int[A
     columns = _columns(task, here, solver, h, order)
     extrapolate = lambda row: jax.tree.map(lambda leaf: jnp.tensordot(row, leaf, 1), columns)
     gained, error, rough = (extrapolate(row) for row in jnp.asarray(_TABLE)[order])
-    params = _axpy(1.0, gained.params, state.params)
+    moved = _axpy(1.0, gained.params, here.rest)
+    params = _axpy(1.0, moved, state.params)
+    rest = jax.tree.map(lambda whole, new, old: whole - (new - old), moved, params, state.params)
     there = motion(setting, params)
     end = pace(clock, here.origin, there, gained.progress, here.clock + h)
     progress, miss = advance(state.progress, begin, end, here.earlier)
@@ -161,7 +170,8 @@ def attempt(task: Task, here: Place, space: Space | None, h: Array, order: Int[A
     reading = here.motion.reading
     left = jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * lengths)
     fine, coarse = (_size(task, here.floor, new, there, one.params, missed(one), left) for one in (error, rough))
-    return Step(new, there, begin, fine, coarse, lengths)
+    back = setting.inner(there.reading.slope, reading.slope) < 0
+    return Step(new, rest, there, begin, jnp.where(back, jnp.inf, fine), coarse, left)
 
 
 def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, miss: Array, left: Array) -> Array:
@@ -169,19 +179,23 @@ def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, mi
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
     deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
+    A clock that foretells log(L - L*) is checked by it to the tolerance, where the norm's part would allow as much of it as a fraction of itself.
     Time depends on the rate of the slope, which loses more where the slope is only what is `left` of the sizes of its terms: its square, as a quadratic form.
     """
+    reading = there.reading
     _, shift = jax.jvp(task.setting.margins, (new.params,), (error,))
-    shares = jnp.abs(there.reading.weights)
+    shares = jnp.abs(reading.weights)
     shares = shares / jnp.sum(shares)
     spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
-    rounding = _ROUNDING * jnp.finfo(float).eps * jnp.max(jnp.abs(there.reading.margins))
+    ulp = jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins))
+    rounding, excess = _ROUNDING * ulp, jnp.exp(reading.log_scale - reading.log_excess) * jnp.vdot(reading.weights, shift)
     length = jnp.sqrt(jnp.maximum(task.setting.inner(error, error), 0.0))
     scale = jnp.maximum(there.norm, floor)
     parts = (
         length / (task.tolerance * scale),
         spread / (task.margin_tolerance + rounding),
         jnp.abs(miss) / ((task.tolerance + rounding / left**2) * jnp.abs(new.progress)),
+        jnp.abs(excess) / (task.tolerance + ulp) if hasattr(task.clock, "checks") else jnp.zeros(()),
     )
     return jnp.max(jnp.stack(parts))
 

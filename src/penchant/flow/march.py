@@ -29,7 +29,8 @@ _GROSS = 1e4  # an error over the tolerance that is rounding where a step is as 
 _STILL = 1e-3  # of the excess, lost per relative length of the path: less looks like a minimum
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
 _FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
-_EXACT = 1e-13  # of a step: where a landing ends that rounding keeps from its level
+_BEYOND = 2 * float(jnp.finfo(float).eps)  # of a level: where a landing aims, since it has to end there or farther
+_EXACT = 1e-13  # of a step: where a landing ends that rounding keeps from its aim
 _UNBEGUN = -1e3  # log t before the start, in units of its level: secants need a number
 _ROOM, _BUFFER = 64, 2**18  # records of one call at most, and numbers in them
 
@@ -89,7 +90,7 @@ def begin(setting: Setting, params: PyTree) -> Walk:
     still = Pace(zero, zero, Curve(zero, zero, zero), Curve(zero, zero, zero))
     here = Motion(Reading(zero, zero, params, each, each, zero), zero, Sizes(zero, zero, zero, zero))
     state = State(params, zero, each)
-    place = Place(state, here, zero, Origin(zero, zero), zero, still)
+    place = Place(state, jax.tree.map(jnp.zeros_like, params), here, zero, Origin(zero, zero), zero, still)
     counts = (none, none, none, number(np.inf), none, number(False))
     return Walk(place, zero, zero, none, far, far, *counts)
 
@@ -119,7 +120,7 @@ def _started(task: Task, goal: Goal, walk: Walk, step: Step, now: Record) -> Wal
     h = _FIRST_STEP * _SHRINK ** jnp.where(times > 0, times, 0.0)
     reasons = (~jnp.isfinite(reading.log_slope_norm), goal.reach(now)[0] >= 0, goal.steps == 0)
     kinds = (Status.zero_gradient, Status.reached_target, Status.out_of_steps)
-    place = Place(step.state, step.motion, zero, start, floor, walk.place.earlier)
+    place = Place(step.state, step.rest, step.motion, zero, start, floor, walk.place.earlier)
     after = (place, speed, h, jnp.minimum(task.order, _FEW), _select(reasons, kinds))
     return eqx.tree_at(lambda w: (w.place, w.speed, w.h, w.order, w.status), walk, after)
 
@@ -163,7 +164,7 @@ def _moved(task: Task, goal: Goal, walk: Walk, step: Step, now: Record, landed: 
     )
     start = walk.place.origin
     speed = task.clock.speed(step.motion.reading, now.norm, step.state.progress, now.clock, start)
-    place = Place(step.state, step.motion, now.clock, start, walk.place.floor, step.begin)
+    place = Place(step.state, step.rest, step.motion, now.clock, start, walk.place.floor, step.begin)
     none, far = jnp.zeros((), int), jnp.array([jnp.inf, 0.0])
     counts = (now.steps, walk.rejected, none, far[0], _select(reasons, kinds), landed)
     return Walk(place, speed, h, order, far, far, *counts)
@@ -191,8 +192,8 @@ def _rejected(task: Task, walk: Walk, step: Step) -> Walk:
     deaf = jnp.where(jnp.isfinite(error) & (error > walk.last), walk.deaf + 1, 0)
     tame, size = jnp.isfinite(error) & (error > 1), jnp.maximum(here.norm, walk.place.floor)
     h = walk.h * jnp.where(tame, jnp.maximum(_SHRINK, _SAFETY * error ** (-1.0 / walk.order)), _SHRINK)
-    length, left = h * walk.speed, jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * step.lengths)
-    rounding, margin = jnp.finfo(float).eps * len(reading.margins), smallest_margin(task.setting, reading.margins)
+    length, left, rounding = h * walk.speed, step.left, jnp.finfo(float).eps * len(reading.margins)
+    margin = smallest_margin(task.setting, reading.margins)
     gone, still = left <= rounding, jnp.exp(reading.log_relative_slope) * size < _STILL
     # Short of a positive margin, a direction of motion that rounding knows less well than the tolerance asks leads nowhere;
     # to a minimum only where the excess hardly falls: on badly scaled data the gradient nearly cancels on the way.
@@ -211,10 +212,12 @@ def _rejected(task: Task, walk: Walk, step: Step) -> Walk:
 
 
 def _length(walk: Walk) -> Array:
-    """Of the step tried next: a secant where a level is to be met."""
+    """Of the step tried next: a secant where a level is to be met, and the far side of it once both are one length up to rounding."""
     (a, before), (b, after) = walk.older, walk.latest
-    inside = jnp.clip(b - after * (b - a) / (after - before), jnp.minimum(a, b), jnp.maximum(a, b))
-    return jnp.where(jnp.isfinite(b), inside, walk.h)
+    low, high = jnp.minimum(a, b), jnp.maximum(a, b)
+    width = _EXACT * walk.h
+    inside = jnp.clip(b - after * (b - a) / (after - before), low + width / 2, high - width / 2)
+    return jnp.where(jnp.isfinite(b), jnp.where(high - low <= width, high, inside), walk.h)
 
 
 def _bracketed(walk: Walk, used: Array, reach: Array, before: Array) -> Walk:
@@ -236,15 +239,15 @@ def _tried(task: Task, goal: Goal, space: Space | None, walk: Walk) -> tuple[Wal
     before = jnp.maximum(*goal.reach(_record(task.setting, here.state, here.motion, walk.steps, here.clock)))
     landing = jnp.isfinite(walk.latest[0])
     fine = landing | (_finite(step) & (step.error <= 1))
-    met = (jnp.abs(reach) <= 4 * jnp.finfo(float).eps) | (jnp.abs(used - walk.latest[0]) <= _EXACT * walk.h)
-    landed = met & (landing | (reach >= 0))
+    closed = jnp.abs(walk.older[0] - walk.latest[0]) <= _EXACT * walk.h
+    landed = (reach >= 0) & ((reach <= 2 * _BEYOND) | closed)
     taken = first | (fine & (landed | (~landing & (reach < 0))))
     cases = (
         (first, _started(task, goal, walk, step, now)),
         (~fine, _rejected(task, walk, step)),
         (taken, _moved(task, goal, walk, step, now, landed, landed & (end >= watched))),
     )
-    found = _bracketed(walk, used, reach, before)
+    found = _bracketed(walk, used, reach - _BEYOND, before)
     for holds, other in reversed(cases):
         found = jax.tree.map(lambda a, b, holds=holds: jnp.where(holds, a, b), other, found)
     return found, now, taken
