@@ -188,7 +188,8 @@ def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, mi
     shares = shares / jnp.sum(shares)
     spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
     ulp = jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins))
-    rounding, excess = _ROUNDING * ulp, jnp.exp(reading.log_scale - reading.log_excess) * jnp.vdot(reading.weights, shift)
+    rounding = _ROUNDING * ulp
+    excess = jnp.exp(reading.log_scale - reading.log_excess) * jnp.vdot(reading.weights, shift)
     length = jnp.sqrt(jnp.maximum(task.setting.inner(error, error), 0.0))
     scale = jnp.maximum(there.norm, floor)
     parts = (

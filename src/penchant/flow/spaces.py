@@ -18,14 +18,9 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..problem import Reading
 from ..problem import read_once as read
 from ..settings.base import Setting
-from ..settings.deep_linear import DeepLinear
-from ..settings.factored import Hadamard, KeyQuery
-from ..settings.network import Network
-from ..settings.parametrisations import Direct
 
 FEW = 200  # margins, up to which a step solves for all
 _SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, all margins
-_KNOWN = Direct | KeyQuery | DeepLinear | Hadamard | Network
 
 Solve = Callable[[PyTree], tuple[PyTree, Array]]
 Solver = Callable[[Array], Solve]
@@ -55,7 +50,7 @@ def _blocks(setting: Setting, reading: Reading) -> Float[Array, "n b b"]:
 
 def _known(setting: Setting, count: int) -> bool:
     """Whether a flow with so many margins has smaller spaces: data with `rows` have a loss that is a sum over the samples."""
-    return count > FEW and hasattr(setting.data, "rows") and isinstance(setting.parametrisation, _KNOWN)
+    return count > FEW and hasattr(setting.data, "rows") and getattr(setting.parametrisation, "by_rows", False)
 
 
 def _lengths(setting: Setting, params: PyTree) -> Float[Array, "N"]:
