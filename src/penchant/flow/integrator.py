@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..problem import Reading
+from ..problem import Reading, smallest_margin
 from ..settings.base import Setting
 from ..settings.deep_linear import imbalance_constant, imbalances, layered
 from .clocks import Clock, Motion, Origin, Pace, advance, motion, pace, slim_reading
@@ -178,7 +178,7 @@ def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, mi
     """Error over tolerance.
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
-    deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
+    deviation of the margin error under the weights, times what is `left` of the terms of the slope where they may cancel at a minimum. Rounding is allowed for: no step length can meet a tolerance below it.
     A clock that foretells log(L - L*) is checked by it to the tolerance, where the norm's part would allow as much of it as a fraction of itself.
     Time depends on the rate of the slope, which loses more where the slope is only what is `left` of the sizes of its terms: its square, as a quadratic form.
     """
@@ -190,11 +190,12 @@ def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, mi
     ulp = jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins))
     rounding = _ROUNDING * ulp
     excess = jnp.exp(reading.log_scale - reading.log_excess) * jnp.vdot(reading.weights, shift)
+    known = jnp.where(smallest_margin(task.setting, reading.margins) > 0, 1.0, left)
     length = jnp.sqrt(jnp.maximum(task.setting.inner(error, error), 0.0))
     scale = jnp.maximum(there.norm, floor)
     parts = (
         length / (task.tolerance * scale),
-        spread / (task.margin_tolerance + rounding),
+        spread / (task.margin_tolerance * known + rounding),
         jnp.abs(miss) / ((task.tolerance + rounding / left**2) * jnp.abs(new.progress)),
         jnp.abs(excess) / (task.tolerance + ulp) if hasattr(task.clock, "checks") else jnp.zeros(()),
     )
