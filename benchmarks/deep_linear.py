@@ -67,7 +67,7 @@ def prepare(width: int) -> Problem:
 
 def _ours(at: Problem) -> Callable[[float], np.ndarray]:
     def solve(tolerance: float) -> np.ndarray:
-        flow = pt.GradientFlow(tolerance=tolerance, margin_tolerance=min(1e-4, 100 * tolerance), order=6)
+        flow = pt.GradientFlow(tolerance=tolerance, margin_tolerance=min(1e-4, 100 * tolerance), order=8)
         run = pt.train(at.setting, flow, at.start, until=pt.LogExcessBelow(-LEVEL), steps=MOST_STEPS)
         return np.asarray(ravel_pytree(run.at())[0])
 

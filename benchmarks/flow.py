@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.integrate import solve_ivp
 
 import penchant as pt
 from penchant.diagnostics.direction import misalignment
@@ -28,7 +29,7 @@ IMPLICIT_STEPS = {SMALL: 2_000, LARGE: 40}  # a few seconds either way
 
 ABOUT = f"""Time until 1 - corr with the maximum-margin weight falls to a level, on attention with equal scores, logistic loss, from W = 0. diffrax is
 used as its documentation suggests (PIDController, rtol 1e-6, atol 1e-9, an event at the level), once on the gradient of the loss and once on what
-penchant offers it: the slope of log(L - L*) in the relative clock. Tsit5 may take {EXPLICIT_STEPS:,} steps; Kvaerno5 {IMPLICIT_STEPS[SMALL]:,}, or {IMPLICIT_STEPS[LARGE]}
+penchant offers it: the slope of log(L - L*) in the relative clock; LSODA (SciPy) gets that and its Jacobian. Tsit5 may take {EXPLICIT_STEPS:,} steps; Kvaerno5 {IMPLICIT_STEPS[SMALL]:,}, or {IMPLICIT_STEPS[LARGE]}
 at the larger size. Normalised descent (length 0.1, compiled, ours) follows the same path with discretisation error. A failure says how far
 the solver got and what it reported; later levels of a contestant that failed are left out."""
 
@@ -83,6 +84,8 @@ def _contestants(size: Size, setting: pt.Setting, reference: np.ndarray, quick: 
             if not quick:
                 steps = IMPLICIT_STEPS[size]
                 found[f"Kvaerno5, {name}"] = _diffrax(field, diffrax.Kvaerno5(), end, steps, setting, reference)
+    if size == SMALL:
+        found["LSODA, log excess"] = _lsoda(_relative_field(setting), 60.0, setting, reference)
     if size == SMALL and not quick:
         found["normalised descent"] = _descent(setting, reference, DESCENT_STEPS)
     return found
@@ -173,6 +176,32 @@ def _diffrax(field: Any, solver: Any, end: float, steps: int, setting: pt.Settin
         return Attempt(
             run, f"1 - corr {got:.1e}, t = {float(solution.ts[-1]):.0e}, {taken:,} steps, reports {reported}"
         )
+
+    return contestant
+
+
+def _lsoda(field: Any, end: float, setting: pt.Setting, reference: np.ndarray) -> Contestant:
+    """SciPy's, with compiled field and exact Jacobian, to the tolerances of the others."""
+    shape, unit = np.shape(setting.start()), np.ravel(reference / np.linalg.norm(reference))
+    slope = jax.jit(lambda t, y: jnp.ravel(field(t, y.reshape(shape), None)))
+    jacobian = jax.jit(jax.jacfwd(slope, argnums=1))
+
+    def contestant(level: float) -> Attempt:
+        away = lambda t, y: 0.5 * np.sum((y / np.linalg.norm(y) - unit) ** 2) - level if y.any() else 1.0
+        away.terminal = True
+        run = lambda: solve_ivp(
+            lambda t, y: np.asarray(slope(t, y)),
+            (0.0, end),
+            np.zeros(len(unit)),
+            method="LSODA",
+            jac=lambda t, y: np.asarray(jacobian(t, y)),
+            events=away,
+            rtol=1e-6,
+            atol=1e-9,
+        )
+        found = run()
+        got = misalignment(found.y[:, -1].reshape(shape), reference)
+        return Attempt(run, "" if found.status == 1 else f"1 - corr {got:.1e}, {len(found.t):,} steps: {found.message}")
 
     return contestant
 

@@ -80,9 +80,8 @@ def test_a_flow_without_a_budget_has_one(monkeypatch):
 def test_records_beyond_their_memory_are_thinned(monkeypatch):
     setting = pt.Setting(pt.settings.separable(), pt.Direct(), pt.Exponential())
     whole = pt.train(setting, pt.GradientFlow(), steps=30)
-    monkeypatch.setattr(
-        flow, "_KEPT", 10 * flow._bytes(flow._Record(0, whole.margins[0], whole.params[0], whole.dual[0]))
-    )
+    record = (whole.margins[0], whole.weights[0], whole.dual[0], whole.params[0], np.zeros(7))
+    monkeypatch.setattr(flow, "_KEPT", 10 * flow._bytes(record))
     run = pt.train(setting, pt.GradientFlow(), steps=30)
     stride = run.header["integrator"]["recorded_every"]
     kept = np.append(np.arange(0, 30, stride), 30)

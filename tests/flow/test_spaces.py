@@ -8,6 +8,7 @@ import penchant as pt
 from penchant.flow import spaces
 from penchant.flow.spaces import _blocks, active, loads
 from penchant.problem import read
+from penchant.settings.factored import Hadamard, PlusMinus
 from penchant.settings.generators import random_tokens, separable
 
 
@@ -58,6 +59,20 @@ def test_what_is_left_out_of_a_system_is_at_most_the_sum_of_its_loads(seed, monk
             if np.sum(weights[rows] ** 2) >= np.sum(weights**2) / 2:
                 change = np.linalg.norm(whole - system(rows), 2)
                 assert change <= np.sum(bounds[order[:left]]) + 1e-14 * np.linalg.norm(whole)
+
+
+@pytest.mark.parametrize(
+    "parametrisation",
+    [pt.Direct(), pt.DeepLinear((3,)), Hadamard(), PlusMinus(), pt.SignedSquares(0.3)],
+    ids=str,
+)
+def test_the_gram_matrix_of_some_margins_is_that_part_of_the_whole(parametrisation):
+    inputs = np.random.default_rng(2).uniform(-0.5, 0.5, (9, 4))
+    data, rows = pt.Classification(inputs, np.ones(9, int)), np.array([1, 5, 6])
+    params = pt.Setting(data, parametrisation, pt.Logistic()).start(1)
+    whole, part = (np.asarray(parametrisation.gram(params, some)) for some in (data, data.rows(rows)))
+    assert parametrisation.by_rows
+    np.testing.assert_allclose(part, whole[np.ix_(rows, rows)], rtol=1e-13, atol=1e-13 * np.abs(whole).max())
 
 
 def _flow(setting, start):

@@ -11,15 +11,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from ..problem import Reading
-from ..problem import read_once as read  # traced once, however often a step reads
+from ..problem import Reading, smallest_margin
 from ..settings.base import Setting
 from ..settings.deep_linear import imbalance_constant, imbalances, layered
-from .clocks import Clock, Origin, advance, pace
-from .spaces import Solve, Solver, Space, linearised, weights_near, without
+from .clocks import Clock, Motion, Origin, Pace, advance, motion, pace, slim_reading
+from .spaces import Solver, Space, linearised
 
+MOST = 8  # columns
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
 _CLOCK = 1e-3  # error of log(L - L*) that is allowed, times the root of its size where that exceeds 1
 _DRIFT = 1e-5  # and of W_k W_k' - W_{k+1}' W_{k+1}, times 1 + D
@@ -37,49 +37,51 @@ class State(eqx.Module):
     dual: Float[Array, "N"]
 
 
-class Tolerances(eqx.Module):
-    """Local error allowed per step: `relative` to the norm, and `margin` in the differences of the margins that carry weight.
+class Task(eqx.Module):
+    """What is integrated, in which clock, and how well: local error per step relative to the norm, and in the differences of the margins that carry
+    weight; the highest order."""
 
-    `order` is the number of extrapolated columns, `space` where the systems of the step are solved: for all margins unless given.
+    setting: Setting
+    clock: Clock
+    tolerance: Float[Array, ""]
+    margin_tolerance: Float[Array, ""]
+    order: Int[Array, ""]
+
+
+class Place(eqx.Module):
+    """Where a step begins: a point, what is known of it, what the clock shows; the units of the flow, and the norm below which no error is relative.
+
+    `rest` is what rounding has kept from the parameters so far: thousands of steps lose no more than one.
+    `earlier` is the pace at the beginning of the step before.
     """
 
-    relative: Float[Array, ""]
-    margin: Float[Array, ""]
+    state: State
+    rest: PyTree
+    motion: Motion
+    clock: Float[Array, ""]
+    origin: Origin
     floor: Float[Array, ""]
-    order: int = eqx.field(static=True, default=4)
-    space: Space | None = None
+    earlier: Pace
+
+
+class Step(eqx.Module):
+    """Where a step leads, what is known there, and the error over the tolerances: of its order, and of the order below.
+
+    One that ends against the motion it began with has gone across a minimum, which no flow does: its error is infinite.
+    `left` is the size of the slope where it begins over the sum of the sizes of its terms, one per margin: at a minimum they cancel.
+    """
+
+    state: State
+    rest: PyTree
+    motion: Motion
+    begin: Pace
+    error: Float[Array, ""]
+    rough: Float[Array, ""]
+    left: Float[Array, ""]
 
 
 def _axpy(a: float | Array, x: PyTree, y: PyTree) -> PyTree:
     return jax.tree.map(lambda p, q: a * p + q, x, y)
-
-
-def _all_margins(setting: Setting, params: PyTree, reading: Reading, speed: Array) -> Solver:
-    """The solvers of a step, by the length of substeps, with the linearisation at its start."""
-    _, push = jax.linearize(setting.margins, params)
-    size = jnp.exp(reading.log_slope_norm)
-    unit = jax.tree.map(lambda leaf: leaf / size, reading.slope)
-    heading = push(unit)
-    gram = setting.parametrisation.gram(params, setting.data)
-    curvature = without(reading.weights, -jax.jacfwd(weights_near(setting, reading))(reading.margins))
-    unit_weights = reading.weights / size
-    gram, stiffness = gram - jnp.outer(heading, heading), speed / size
-
-    def solver(h: Array) -> Solve:
-        """b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b."""
-        _, push = jax.linearize(setting.margins, params)
-        _, pull = setting.linearise(params)
-        factors = jax.scipy.linalg.lu_factor(jnp.eye(len(heading)) / (h * stiffness) + curvature @ gram)
-
-        def solve(b: PyTree) -> tuple[PyTree, Array]:
-            z = jax.scipy.linalg.lu_solve(factors, curvature @ push(b))
-            along = jnp.vdot(heading, z)
-            correction = _axpy(-along, unit, pull(z))
-            return _axpy(-1.0, correction, b), -z - along * unit_weights
-
-        return solve
-
-    return solver
 
 
 def _progress(progress: Array, arc: Array, change: Array) -> Array:
@@ -90,93 +92,130 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
     return progress * jnp.exp(change) + arc * quotient
 
 
-def _substeps(
-    setting: Setting, clock: Clock, start: Origin, state: State, solver: Solver, now: Array, h: Array, count: Array
-) -> State:
+def _substeps(task: Task, here: Place, solver: Solver, h: Array, count: Array) -> State:
     """`count` substeps from `state`: parameters and multipliers as increments, the time as it stands at the end.
 
     Increments, because extrapolation multiplies rounding: that of an increment is small change, that of a state is not.
     """
-    solve = solver(h / count)
+    setting, state, solve = task.setting, here.state, solver(h / count)
 
     def body(index: Array, carry: tuple[State, Reading]) -> tuple[State, Reading]:
         gained, reading = carry
-        speed = clock.speed(reading, setting.norm(reading.params), gained.progress, now + index * (h / count), start)
+        norm = setting.norm(_axpy(1.0, gained.params, state.params))
+        now = here.clock + index * (h / count)
+        speed = task.clock.speed(reading, norm, gained.progress, now, here.origin)
         factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
         step, corrected = solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope))
         moved = _axpy(1.0, step, gained.params)
-        after = read(setting, _axpy(1.0, moved, state.params))
+        after = slim_reading(setting, _axpy(1.0, moved, state.params))
         change = after.log_gradient_norm - reading.log_gradient_norm
         progress = _progress(gained.progress, speed * h / count, change)
         return State(moved, progress, gained.dual - factor * reading.weights + corrected), after
 
     zero = State(jax.tree.map(jnp.zeros_like, state.params), state.progress, jnp.zeros_like(state.dual))
-    return jax.lax.fori_loop(0, count, body, (zero, read(setting, state.params)))[0]
+    return jax.lax.fori_loop(0, count, body, (zero, here.motion.reading))[0]
 
 
-def _extrapolate(columns: State, order: int) -> tuple[State, State]:
-    """Aitken-Neville over 1, ..., `order` substeps: the value of highest order, and its difference to the next one."""
-    row = [jax.tree.map(lambda leaf, j=j: leaf[j], columns) for j in range(order)]
-    value = error = row[-1]
-    for i in range(1, order):
-        ratios = [(j + 1) / (j + 1 - i) - 1 for j in range(i, order)]
-        pairs = zip(row[1:], row[:-1], ratios, strict=True)
-        row = [_refine(new, old, ratio) for new, old, ratio in pairs]
-        error = jax.tree.map(jnp.subtract, row[-1], value)
-        value = row[-1]
-    return value, error
+def _neville(first: int, last: int) -> np.ndarray:
+    """What extrapolation to length 0 makes of the columns with `first` to `last` substeps: their factors in the value."""
+    counts = np.arange(first, last + 1.0)
+    apart = counts[:, None] - counts + np.eye(len(counts))
+    found = np.zeros(MOST)
+    found[first - 1 : last] = np.prod(np.where(np.eye(len(counts)) > 0, 1.0, counts[:, None] / apart), axis=1)
+    return found
 
 
-def _refine(new: State, old: State, ratio: float) -> State:
-    return jax.tree.map(lambda a, b: a + (a - b) / ratio, new, old)
+def _factors(order: int) -> np.ndarray:
+    """Of the value of an order, of its difference to the next lower one, and of that difference one order below."""
+    if order < 2:
+        return np.zeros((3, MOST))
+    value = _neville(1, order)
+    below = np.zeros(MOST) if order < 3 else _neville(1, order - 1) - _neville(2, order - 1)
+    return np.stack([value, value - _neville(2, order), below])
 
 
-def attempt(
-    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: Array, h: Array
-) -> tuple[State, Array]:
-    """One extrapolated step of length h from the clock's time `now`, and its error relative to the tolerances (accept if <= 1)."""
-    reading = read(setting, state.params)
-    norm = setting.norm(state.params)
-    speed = clock.speed(reading, norm, state.progress, now, start)
-    if tolerances.space is None:
-        solver = _all_margins(setting, state.params, reading, speed)
-    else:
-        solver = linearised(tolerances.space, setting, reading, speed * jnp.exp(-reading.log_slope_norm))
-    counts = jnp.arange(1, tolerances.order + 1)
-    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, solver, now, h, count), counts)
-    gained, error = _extrapolate(columns, tolerances.order)
-    new = State(_axpy(1.0, gained.params, state.params), gained.progress, state.dual + gained.dual)
-    at = lambda point, time: pace(setting, clock, start, point.params, point.progress, time)
-    progress, miss = advance(state.progress, at(state, now), at(new, now + h), h)
+_TABLE = np.stack([_factors(order) for order in range(MOST + 1)])
+
+
+def _columns(task: Task, here: Place, solver: Solver, h: Array, order: Int[Array, ""]) -> State:
+    """The state after 1, 2, ..., `order` substeps, and zeros."""
+
+    def fill(index: Array, columns: State) -> State:
+        found = _substeps(task, here, solver, h, index + 1)
+        return jax.tree.map(lambda column, one: column.at[index].set(one), columns, found)
+
+    return jax.lax.fori_loop(0, order, fill, jax.tree.map(lambda leaf: jnp.zeros((MOST, *leaf.shape)), here.state))
+
+
+def attempt(task: Task, here: Place, space: Space | None, h: Array, order: Int[Array, ""]) -> Step:
+    """One step of length h, of an order from 2 to 8; with order 0 the point itself, read."""
+    setting, clock, state = task.setting, task.clock, here.state
+    begin = pace(clock, here.origin, here.motion, state.progress, here.clock)
+    solver, lengths = linearised(setting, state.params, here.motion.reading, begin.speed, space)
+    columns = _columns(task, here, solver, h, order)
+    extrapolate = lambda row: jax.tree.map(lambda leaf: jnp.tensordot(row, leaf, 1), columns)
+    gained, error, rough = (extrapolate(row) for row in jnp.asarray(_TABLE)[order])
+    moved = _axpy(1.0, gained.params, here.rest)
+    params = _axpy(1.0, moved, state.params)
+    rest = jax.tree.map(lambda whole, new, old: whole - (new - old), moved, params, state.params)
+    there = motion(setting, params)
+    end = pace(clock, here.origin, there, gained.progress, here.clock + h)
+    progress, miss = advance(state.progress, begin, end, here.earlier)
     # Extrapolated time is finer where rates hardly change along the step, and wrong without notice where they do: it is
-    # used only where collocation vouches for it.
-    agree = jnp.abs(new.progress - progress) <= jnp.abs(miss)
-    better = ~(agree & (jnp.abs(error.progress) < jnp.abs(miss)))
-    new = eqx.tree_at(lambda point: point.progress, new, jnp.where(better, progress, new.progress))
-    error = eqx.tree_at(lambda point: point.progress, error, jnp.where(better, miss, error.progress))
-    return new, _size(setting, new, error, tolerances)
+    # used only where the other two, which agree, vouch for it.
+    vouched = (jnp.abs(gained.progress - progress) <= miss) & (jnp.abs(error.progress) < miss)
+    progress = jnp.where(order > 0, jnp.where(vouched, gained.progress, progress), state.progress)
+    new = State(params, progress, state.dual + gained.dual)
+    missed = lambda one: jnp.where(vouched, one.progress, miss)
+    reading = here.motion.reading
+    left = jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * lengths)
+    fine, coarse = (_size(task, here.floor, new, there, one.params, missed(one), left) for one in (error, rough))
+    back = setting.inner(there.reading.slope, reading.slope) < 0
+    return Step(new, rest, there, begin, jnp.where(back, jnp.inf, fine), coarse, left)
 
 
-def _size(setting: Setting, new: State, error: State, tolerances: Tolerances) -> Array:
+def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, miss: Array, left: Array) -> Array:
     """Error over tolerance.
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
-    deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
+    deviation of the margin error under the weights, times what is `left` of the terms of the slope where they may cancel at a minimum. Rounding is allowed for: no step length can meet a tolerance below it.
+    A clock that foretells log(L - L*) is checked by it to the tolerance, where the norm's part would allow as much of it as a fraction of itself.
+    Time depends on the rate of the slope, which loses more where the slope is only what is `left` of the sizes of its terms: its square, as a quadratic form.
     """
-    margins, push = jax.linearize(setting.margins, new.params)
-    shares = jnp.abs(setting.weigh(margins).weights)
+    reading = there.reading
+    _, shift = jax.jvp(task.setting.margins, (new.params,), (error,))
+    shares = jnp.abs(reading.weights)
     shares = shares / jnp.sum(shares)
-    shift = push(error.params)
     spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
-    rounding = _ROUNDING * jnp.finfo(float).eps * jnp.max(jnp.abs(margins))
-    length = jnp.sqrt(jnp.maximum(setting.inner(error.params, error.params), 0.0))
-    scale = jnp.maximum(setting.norm(new.params), tolerances.floor)
+    ulp = jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins))
+    rounding = _ROUNDING * ulp
+    excess = jnp.exp(reading.log_scale - reading.log_excess) * jnp.vdot(reading.weights, shift)
+    known = jnp.where(smallest_margin(task.setting, reading.margins) > 0, 1.0, left)
+    length = jnp.sqrt(jnp.maximum(task.setting.inner(error, error), 0.0))
+    scale = jnp.maximum(there.norm, floor)
     parts = (
-        length / (tolerances.relative * scale),
-        spread / (tolerances.margin + rounding),
-        jnp.abs(error.progress) / ((tolerances.relative + rounding) * jnp.abs(new.progress)),
+        length / (task.tolerance * scale),
+        spread / (task.margin_tolerance * known + rounding),
+        jnp.abs(miss) / ((task.tolerance + rounding / left**2) * jnp.abs(new.progress)),
+        jnp.abs(excess) / (task.tolerance + ulp) if hasattr(task.clock, "checks") else jnp.zeros(()),
     )
     return jnp.max(jnp.stack(parts))
+
+
+class Record(eqx.Module):
+    """What is kept of a point of the flow."""
+
+    steps: Int[Array, "*k"]
+    clock: Float[Array, "*k"]
+    log_time: Float[Array, "*k"]
+    log_excess: Float[Array, "*k"]
+    log_slope: Float[Array, "*k"]
+    norm: Float[Array, "*k"]
+    margin: Float[Array, "*k"]
+    margins: Float[Array, "*k N"]
+    weights: Float[Array, "*k N"]
+    dual: Float[Array, "*k N"]
+    params: PyTree
 
 
 def clock_bound(log_excess: float | Array) -> float:
@@ -197,12 +236,17 @@ class Accuracy:
         self.conserved = imbalances(params) if layered(setting) else []
         self.drift = drift_bound(params) if self.conserved else np.inf
 
-    def __call__(self, params: PyTree, log_excess: float | Array, elapsed: float) -> float:
+    def within(self, records: Record, bound: float) -> int:
+        """How many of the records come before the first that is farther than `bound`."""
+        found = (self.at(jax.tree.map(lambda leaf, k=k: leaf[k], records)) for k in range(len(records.steps)))
+        return next((k for k, lost in enumerate(found) if lost > bound), len(records.steps))
+
+    def at(self, record: Record) -> float:
         found = [0.0]
         if self.timed:
-            error = abs(self.log_excess - float(log_excess) - np.expm1(elapsed))
-            found.append(error / clock_bound(log_excess))
+            error = abs(self.log_excess - float(record.log_excess) - np.expm1(float(record.clock)))
+            found.append(error / clock_bound(record.log_excess))
         if self.conserved:
-            pairs = zip(imbalances(params), self.conserved, strict=True)
+            pairs = zip(imbalances(record.params), self.conserved, strict=True)
             found.append(max(float(np.linalg.norm(now - then, 2)) for now, then in pairs) / self.drift)
         return max(found)

@@ -18,24 +18,20 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..problem import Reading
 from ..problem import read_once as read
 from ..settings.base import Setting
-from ..settings.deep_linear import DeepLinear
-from ..settings.factored import Hadamard, KeyQuery
-from ..settings.network import Network
-from ..settings.parametrisations import Direct
 
 FEW = 200  # margins, up to which a step solves for all
 _SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, all margins
-_KNOWN = Direct | KeyQuery | DeepLinear | Hadamard | Network
 
 Solve = Callable[[PyTree], tuple[PyTree, Array]]
 Solver = Callable[[Array], Solve]
 
 
 class Space(eqx.Module):
-    """The margins that enter the systems of a step; with the features of the data these are solved for the weight."""
+    """The margins that enter the systems of a step, and |J_i| of all; or none, and the features of the data, where these are solved for the weight."""
 
     rows: Int[Array, "k"]
     features: Float[Array, "N D"] | None
+    lengths: Float[Array, "N"]
 
 
 def weights_near(setting: Setting, reading: Reading) -> Callable[[Array], Array]:
@@ -54,26 +50,24 @@ def _blocks(setting: Setting, reading: Reading) -> Float[Array, "n b b"]:
 
 def _known(setting: Setting, count: int) -> bool:
     """Whether a flow with so many margins has smaller spaces: data with `rows` have a loss that is a sum over the samples."""
-    return count > FEW and hasattr(setting.data, "rows") and isinstance(setting.parametrisation, _KNOWN)
+    return count > FEW and hasattr(setting.data, "rows") and getattr(setting.parametrisation, "by_rows", False)
 
 
-def lengths(setting: Setting, params: PyTree) -> Float[Array, "N"]:
-    """|J_i| of every margin."""
+def _lengths(setting: Setting, params: PyTree) -> Float[Array, "N"]:
+    """|J_i| of every margin, of data with rows."""
     gram, data, rows = setting.parametrisation.gram, setting.data, jnp.arange(len(setting.margins(params)))
-    if not _known(setting, len(rows)):
-        return jnp.sqrt(jnp.maximum(jnp.diag(gram(params, data)), 0.0))
     return jnp.sqrt(jax.vmap(lambda row: gram(params, data.rows(row[None]))[0, 0])(rows))
 
 
 @eqx.filter_jit
-def loads(setting: Setting, params: PyTree) -> tuple[Array, Array]:
-    """What leaving out a margin changes in P J' H J over the length of the slope, at most; and the weights."""
+def loads(setting: Setting, params: PyTree) -> tuple[Array, Array, Array]:
+    """What leaving out a margin changes in P J' H J over the length of the slope, at most; the weights, and |J_i|."""
     reading = read(setting, params)
     curvature, shares = jnp.abs(_blocks(setting, reading)), jnp.abs(reading.weights)
     by_sample = lambda vector: jnp.einsum("nij,nj->ni", curvature, vector.reshape(curvature.shape[:2])).ravel()
-    sizes = lengths(setting, params)
+    sizes = _lengths(setting, params)
     removed = 2 * jnp.vdot(sizes, by_sample(shares)) / jnp.sum(shares**2)
-    return sizes * (2 * by_sample(sizes) + removed * shares) * jnp.exp(-reading.log_slope_norm), shares
+    return sizes * (2 * by_sample(sizes) + removed * shares) * jnp.exp(-reading.log_slope_norm), shares, sizes
 
 
 def active(loads: np.ndarray, weights: np.ndarray, length: float) -> np.ndarray:
@@ -89,31 +83,35 @@ class Spaces:
     """The smaller spaces of a flow, if it has any."""
 
     def __init__(self, setting: Setting, count: int):
-        self.setting, self.point = setting, None
+        self.setting, self.steps = setting, -1
         self.known, self.features = _known(setting, count), None
         shape = setting.data.weight_shape if self.known else ()
         self.entries = math.prod(shape)
         if self.known and self.entries < count:
             self.features = jax.vmap(lambda one: setting.data.margins(one.reshape(shape)))(jnp.eye(self.entries)).T
 
-    def at(self, params: PyTree, length: float) -> Space:
+    def at(self, params: PyTree, steps: int, length: float) -> Space | None:
         """Where a step of this length is least work: k^3 for k margins, or N D^2 for the weight."""
-        if self.point is not params:
-            self.point, self.loads = params, jax.tree.map(np.asarray, loads(self.setting, params))
-        bounds, weights = self.loads
+        if not self.known:
+            return None
+        if self.steps != steps:
+            self.steps, self.loads = steps, loads(self.setting, params)
+        bounds, weights = map(np.asarray, self.loads[:2])
         rows = active(bounds, weights, length)
         lighter = self.entries < len(rows) and len(bounds) * self.entries**2 < 2 * len(rows) ** 3
-        return Space(jnp.asarray(rows), self.features if lighter else None)
+        return Space(jnp.asarray(rows[: 0 if lighter else None]), self.features if lighter else None, self.loads[2])
 
 
-def _maps(space: Space, setting: Setting, params: PyTree) -> tuple[Callable, Callable]:
-    if space.features is None:
-        margins, push = jax.linearize(setting.margins, params)
-        _, pull = setting.linearise(params)
-        return lambda tangent: push(tangent)[space.rows], lambda c: pull(jnp.zeros_like(margins).at[space.rows].set(c))
-    _, push = jax.linearize(lambda point: jnp.ravel(setting.weight(point)), params)
-    pull = jax.linear_transpose(push, params)
-    return push, lambda cotangent: pull(cotangent)[0]
+def _maps(setting: Setting, params: PyTree, space: Space | None) -> tuple[Callable, Callable]:
+    if space is not None and space.features is not None:
+        _, push = jax.linearize(lambda point: jnp.ravel(setting.weight(point)), params)
+        pull = jax.linear_transpose(push, params)
+        return push, lambda cotangent: pull(cotangent)[0]
+    margins, push = jax.linearize(setting.margins, params)
+    _, pull = setting.linearise(params)
+    if space is None:
+        return push, pull
+    return lambda tangent: push(tangent)[space.rows], lambda c: pull(jnp.zeros_like(margins).at[space.rows].set(c))
 
 
 def without(weights: Array, columns: Array) -> Array:
@@ -121,8 +119,10 @@ def without(weights: Array, columns: Array) -> Array:
     return columns - jnp.outer(weights, (weights / jnp.sum(weights**2)) @ columns)
 
 
-def _curvature(space: Space, setting: Setting, reading: Reading) -> tuple[Array, Array | None]:
+def _curvature(setting: Setting, reading: Reading, space: Space | None) -> tuple[Array, Array | None]:
     """H in the coordinates of the space, and what takes a weight to multipliers."""
+    if space is None:
+        return without(reading.weights, -jax.jacfwd(weights_near(setting, reading))(reading.margins)), None
     blocks = _blocks(setting, reading)
     if space.features is None:
         sample, place = space.rows // blocks.shape[1], space.rows % blocks.shape[1]
@@ -133,30 +133,42 @@ def _curvature(space: Space, setting: Setting, reading: Reading) -> tuple[Array,
     return space.features.T @ spread, spread
 
 
-def linearised(space: Space, setting: Setting, reading: Reading, rate: Array) -> Solver:
-    """The solvers of a step from a point, by the length of substeps."""
-    push, pull = _maps(space, setting, reading.params)
-    curvature, spread = _curvature(space, setting, reading)
-    if spread is None:
-        gram = setting.parametrisation.gram(reading.params, setting.data.rows(space.rows))
-    else:
-        gram = jax.vmap(lambda one: push(pull(one)))(jnp.eye(len(curvature)))
-    unit = jax.tree.map(lambda leaf: leaf * jnp.exp(-reading.log_slope_norm), reading.slope)
-    unit_weights = reading.weights * jnp.exp(-reading.log_slope_norm)
+def _gram(setting: Setting, params: PyTree, space: Space | None, push: Callable, pull: Callable) -> Array:
+    """J J' in the coordinates of the space."""
+    if space is None:
+        return setting.parametrisation.gram(params, setting.data)
+    if space.features is None:
+        return setting.parametrisation.gram(params, setting.data.rows(space.rows))
+    return jax.vmap(lambda one: push(pull(one)))(jnp.eye(space.features.shape[1]))
+
+
+def linearised(
+    setting: Setting, params: PyTree, reading: Reading, speed: Array, space: Space | None
+) -> tuple[Solver, Array]:
+    """The solvers of a step from a point, by the length of substeps: b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b. With them |J_i|."""
+    push, pull = _maps(setting, params, space)
+    curvature, spread = _curvature(setting, reading, space)
+    gram, size = _gram(setting, params, space, push, pull), jnp.exp(-reading.log_slope_norm)
+    unit, unit_weights = jax.tree.map(lambda leaf: leaf * size, reading.slope), reading.weights * size
     heading = push(unit)
     stiffness = curvature @ (gram - jnp.outer(heading, heading))
 
     def solver(h: Array) -> Solve:
-        length = h * rate
+        length = h * speed * size
         factors = jax.scipy.linalg.lu_factor(jnp.eye(len(heading)) + length * stiffness)
 
         def solve(b: PyTree) -> tuple[PyTree, Array]:
             y = jax.scipy.linalg.lu_solve(factors, length * (curvature @ push(b)))
             along = jnp.vdot(heading, y)
             x = jax.tree.map(lambda x, c, u: x - c + along * u, b, pull(y), unit)
-            rest = -along * unit_weights
-            return x, rest.at[space.rows].add(-y) if spread is None else rest - spread @ (length * push(x))
+            if spread is not None:
+                y = spread @ (length * push(x))
+            elif space is not None:
+                y = jnp.zeros_like(unit_weights).at[space.rows].set(y)
+            return x, -y - along * unit_weights
 
         return solve
 
-    return solver
+    if space is not None:
+        return solver, space.lengths
+    return solver, jnp.sqrt(jnp.maximum(jnp.diag(gram), 0.0))

@@ -28,6 +28,8 @@ def tree_inner(a: PyTree, b: PyTree) -> Float[Array, ""]:
 class PlainMetric(eqx.Module):
     """The metric of parametrisations that are trained in the plain inner product of their own arrays."""
 
+    by_rows: ClassVar[bool] = True  # `gram` with some of the margins of the data is that part of the whole
+
     def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
         return tree_inner(a, b)
 

@@ -26,7 +26,7 @@ FAR = GradientFlow(RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=
 # For what the flow conserves, and for two layers, which grow like sqrt(-log R) and drift most.
 TIGHT = GradientFlow(RelativeDrop(), tolerance=1e-13, margin_tolerance=1e-6, order=6)
 # For identities: what is left is rounding, which a shorter step or a higher order would multiply. Its clock does not stop at a saddle.
-FINEST = GradientFlow(tolerance=1e-13, margin_tolerance=1e-9, order=5)
+FINEST = GradientFlow(tolerance=1e-13, margin_tolerance=1e-9, order=4)
 _STEPS = 20_000  # no flow here needs a fifth of this
 
 

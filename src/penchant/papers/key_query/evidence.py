@@ -29,7 +29,7 @@ DEFAULT = GradientFlow()
 COARSE = GradientFlow(
     tolerance=1e-5, margin_tolerance=1e-2
 )  # for many draws: their ends differ from those of DEFAULT by 1e-4
-PRECISE = GradientFlow(tolerance=1e-12, margin_tolerance=1e-7, order=6)  # for identities: what is left is rounding
+PRECISE = GradientFlow(tolerance=3e-13, margin_tolerance=1e-7, order=6)  # for identities: what is left is rounding
 
 
 def flow_to(
