@@ -78,6 +78,8 @@ def optimum(family, one, inputs, targets, dual):
             if mp.isfinite(moved) and moved >= value + size * gain / 10**4:
                 break
             size /= 2
+        if not mp.isfinite(moved):
+            return None
         nu, value, parts = nu + size * step, moved, there
     return None
 
