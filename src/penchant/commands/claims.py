@@ -23,7 +23,7 @@ from ..references.base import watching
 from ..report.page import save
 from ..sweeps.executors import pool
 from ..verdict import Outcome, Verdict
-from .data import prove_all
+from .proofs import prove_all
 
 _COMPILED = 40  # claims after which a worker lets compiled code go: a process may have only so many pieces of memory
 _GUESS = {True: 6.0, False: 0.7}  # seconds of a slow claim and of another, before it was ever timed

@@ -2,8 +2,6 @@
 
 A run says of itself beyond its numbers what would decide it, and what happens where no weight separates. Only what a prediction needs is imported
 before there is one.
-
-`--exact`: references proved in rational arithmetic, and the file that `penchant check` proves again.
 """
 
 from argparse import Namespace
@@ -20,13 +18,12 @@ from ..errors import (
     UNDECIDED,
     ArgumentError,
     FiniteLimit,
-    InterpolationError,
     NotSeparableError,
     PenchantError,
     UnknownLimit,
 )
 from ..papers import predict as predicted
-from ..references.base import Solution
+from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.parametrisations import trains_weight
@@ -40,22 +37,10 @@ from ..verdict import Outcome
 from .options import resumed, setting_and_start
 from .own import Predicted, Trained, describe_steps, made
 from .progress import progress, sparse
+from .proofs import proving, save_proof
 
 if TYPE_CHECKING:
     from ..case import Case
-import sys
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from hashlib import sha256
-from typing import cast
-
-from ..errors import Unproved
-from ..files import check_writable, write_bytes
-from ..references.base import Call, Interpolant, watching
-from ..references.exact import programs, proof_of
-from ..references.exact_margin import Certificate, about
 
 # They go round a minimum that is attained.
 _CIRCLING = ("ngd", "momentum", "accelerated", "sign", "signum", "muon", "steepest")
@@ -227,81 +212,3 @@ def instead(setting: Setting) -> str:
         f"\n  Training instead goes on as v + u log t: {pace} (margin {1 / np.linalg.norm(found.direction):.4g} per unit of norm, "
         f"orthogonal to the others), and v is the minimum of the loss of the other {rest}{known}."
     )
-
-
-Contradiction = NotSeparableError | InterpolationError
-Proved = Solution | Interpolant | Contradiction
-
-
-def certificate_path(options: Namespace) -> Path:
-    """Where `--out` or `--save` go, or here."""
-    folder = getattr(options, "out", None) or (Path(options.save).parent if options.save else ".")
-    return Path(folder) / "certificate.json"
-
-
-@contextmanager
-def proving(options: Namespace) -> Iterator[list[Call]]:
-    """Watch the solvers; with `--exact`, data on which they find a contradiction get its proof saved before the error goes on."""
-    if options.exact:
-        check_writable(str(certificate_path(options)))
-    with watching() as calls:
-        try:
-            yield calls
-        except INFEASIBLE as error:
-            if options.exact:
-                _save_contradiction(error, calls, options)
-            raise
-
-
-def _save_contradiction(error: Contradiction, calls: list[Call], options: Namespace) -> None:
-    try:
-        path = _write(proof_of(error, calls), options)
-    except PenchantError as doubt:  # the message of the error that goes on is what the user asked for
-        print(f"exact: {doubt}", file=sys.stderr)
-    else:
-        print(f"exact: proved that no weight has positive margins; penchant check {path}", file=sys.stderr)
-
-
-def _write(proof: Certificate, options: Namespace) -> Path:
-    """The certificate, with the name and the digest of the file that the data are from."""
-    file = Path(options.data)
-    data = f"{file.name.encode(errors='replace').decode()}, sha256 {sha256(file.read_bytes()).hexdigest()}"
-    return write_bytes(certificate_path(options), about(proof, data).encode())
-
-
-def save_proof(reference: Proved, calls: list[Call], options: Namespace) -> dict:
-    """The bounds proved, how long that took, and where the certificate is; nothing without `--exact`."""
-    if not options.exact:
-        return {}
-    started = time.perf_counter()
-    proof = proof_of(reference, calls)
-    seconds = round(time.perf_counter() - started, 3)
-    path = _write(proof, options)
-    return {"exact": {"lower": proof.lower, "upper": proof.upper, "seconds": seconds, "certificate": str(path)}}
-
-
-def prove_all(calls: Iterable[Call]) -> dict:
-    """Every reference among the calls proved once: how many, in what time, and why not where there is no proof."""
-    started, reasons = time.process_time(), Counter()
-    distinct = {_key(cast(Proved, found)): prove for found, prove in programs(calls)}
-    for prove in distinct.values():
-        try:
-            prove()
-        except Unproved as error:
-            reasons[str(error).partition("\n")[0]] += 1
-    seconds = round(time.process_time() - started, 2)
-    return {"proved": len(distinct) - sum(reasons.values()), "seconds": seconds, "unproved": dict(reasons)}
-
-
-def _key(found: Proved) -> tuple:
-    arrays = (getattr(found, name, None) for name in ("weights", "weight", "dual"))
-    return (found.norm, *(array.tobytes() for array in arrays if array is not None))
-
-
-def print_proofs(found: list[dict]) -> None:
-    """Beside the ledger, on standard error: its JSON is a list of claims."""
-    reasons = sum((Counter(one["unproved"]) for one in found), Counter())
-    proved, seconds = (sum(one[name] for one in found) for name in ("proved", "seconds"))
-    print(f"exact: {proved} references proved in {seconds:.1f} s of CPU", file=sys.stderr)
-    for reason, count in reasons.items():
-        print(f"exact: {count} not proved. {reason}", file=sys.stderr)

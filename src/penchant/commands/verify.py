@@ -27,8 +27,8 @@ from ..report.page import render
 from ..verdict import Outcome
 from . import Said
 from .claims import check_all, drawn, find_study, kept, run_one
-from .data import print_proofs
 from .progress import progress
+from .proofs import print_proofs
 from .runs import aligned, keep
 
 _NUMBER = r"(?:\d+(?:\.\d+)*|[A-Z](?:\.\d+)*\b)"
