@@ -95,6 +95,65 @@ def test_what_does_not_fit_is_refused(data, capsys, words, named):
     assert named in capsys.readouterr().err
 
 
+OWN = (
+    "import optax, torch\nsgd = lambda: optax.sgd(0.5)\nadam = lambda parameters: torch.optim.Adam(parameters, 0.01)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("sgd --norm max", "mine.py:sgd --norm max"),
+        ("sgd --step-decay 0.5", "mine.py:sgd --step-decay"),
+        ("sgd --weight-decay 0.1", "--weight-decay"),
+        ("sgd --momentum 0.5", "--beta"),
+        ("sgd --eps 0.1", "mine.py:sgd --eps"),
+        ("sgd --batch 3", "--batch"),
+        ("adam --margin 5", "the only end of a torch.optim optimiser"),
+    ],
+)
+def test_options_that_an_optimiser_of_the_user_would_not_see_are_refused(data, capsys, tmp_path, words, named):
+    pytest.importorskip("torch")
+    (tmp_path / "mine.py").write_text(OWN)
+    assert main(["which-margin", data, "--optimiser", *f"{tmp_path}/mine.py:{words}".split()]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_several_optimisers_are_checked_before_one_is_trained(data, capsys):
+    from penchant.references.base import watching
+
+    with watching() as calls:
+        assert main(["which-margin", data, "--optimiser", "sign,sing", "--steps", "20"]) == 2
+    assert not calls
+    assert "sing" in capsys.readouterr().err
+
+
+def test_steps_with_an_epsilon_are_not_asked_for_a_margin_that_grows_like_log_t(data, capsys):
+    words = "--optimiser adam --eps 1e-8 --step-size 0.01 --steps 100"
+    assert main(["which-margin", data, *words.split()]) == 0
+    # log L falls by the step times margin^2 / eps times L there: from L = eps on, e^(28.9 - 18.4) / 0.2644^2 of them.
+    assert "a smaller --eps, or steps that add up to some 5e+05" in capsys.readouterr().out
+    assert main(["train", data, *words.split()]) == 0
+    assert "gain margin like log t" in capsys.readouterr().out
+
+
+def test_the_epsilon_of_newton_schulz_steps_makes_them_descent(data, capsys):
+    words = "--optimiser muon --orthogonaliser ns5 --eps 1e-7"
+    assert main(["predict", data, *words.split()]) == 0
+    told = capsys.readouterr().out
+    assert "minimum frobenius norm" in told
+    assert "gradient descent beyond the margin log(485/eps) = 22.3" in told
+
+
+def test_best_weights_that_are_not_the_only_ones_are_named(tmp_path, capsys):
+    # The second coordinate of all inputs is 0: that of the weight is free in the max norm, and 0 in the others.
+    np.savez(tmp_path / "line.npz", inputs=[[1.0, 0.0], [-2.0, 0.0]], labels=[1, -1])
+    assert main(["which-margin", str(tmp_path / "line.npz"), "--optimiser", "sign", "--steps", "50", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unique"] == {"frobenius": True, "l1": True, "max": False}
+    assert main(["which-margin", str(tmp_path / "line.npz"), "--optimiser", "sign", "--steps", "50"]) == 0
+    assert capsys.readouterr().out.count("by more than one weight") == 1
+
+
 def test_next_token_counts_are_predicted_and_trained(tmp_path, capsys):
     counts = [[6, 4, 0, 0], [0, 1, 3, 0], [2, 0, 0, 2]]
     np.savez(tmp_path / "tokens.npz", inputs=np.random.default_rng(5).standard_normal((3, 5)), counts=counts)

@@ -22,6 +22,7 @@ from ..errors import (
     PenchantError,
     UnknownLimit,
 )
+from ..optimisers.base import turns_at
 from ..papers import predict as predicted
 from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
@@ -165,7 +166,8 @@ def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> 
     flow = f"--optimiser flow --margin {max(target, 10 * margin):.0f}"
     if options.optimiser == "flow":
         return f"a longer flow ({state}): --margin {max(target, 10 * margin):.0f}"
-    if options.optimiser in (*_CIRCLING, "polyak", "adam"):  # their margins grow like the sum of their steps
+    falls = options.optimiser in (*_CIRCLING, "polyak", "adam") and target < turns_at(prediction.optimiser)
+    if falls:  # margins grow like the sum of the steps
         slower = 1 / max(0.2, 1 - (options.step_decay or 0))
         more = steps * (max(2.0, target / margin) if margin > 0 else 10.0) ** slower
         return f"more steps ({state}; wanted: about {target:.0f}): --steps {float(f'{more:.1g}'):.0f}"

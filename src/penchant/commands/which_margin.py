@@ -1,11 +1,12 @@
 """`which-margin`: train, bracket the margin in every norm along the run, and say which one the optimiser maximises, when it changes its mind, and who says so."""
 
 import inspect
+import math
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -15,7 +16,7 @@ from ..errors import ArgumentError, DataFileError, MissingExtra
 from ..exhibits import Finding, Result
 from ..files import check_writable
 from ..optimisers import table
-from ..optimisers.base import Adam
+from ..optimisers.base import Adam, turns_at
 from ..optimisers.step_rules import Constant
 from ..papers import theorems
 from ..papers.which_margin.comparison import THETA, Comparison, best_margins, compare
@@ -24,7 +25,8 @@ from ..settings.base import Data, Setting
 from ..settings.classification import Multiclass
 from ..settings.losses import CrossEntropy
 from ..theory.base import Prediction, choose, norm_of
-from ..training.asked import budget, longest_feature, optimiser_of
+from ..theory.uniqueness import uniqueness
+from ..training.asked import Until, budget, longest_feature, optimiser_of
 from ..training.flags import refuse
 from ..training.train import train
 from ..training.trajectory import Trajectory
@@ -34,7 +36,7 @@ from .options import attribute, setting_and_start
 from .own import page_of, written
 from .progress import progress, sparse
 
-_STEPS = 10_000
+_LARGE = 4000  # entries of a weight
 _NOTHING = 1e-9  # of the best margin missing: the width of the brackets
 
 
@@ -46,12 +48,9 @@ def which_margin(options: Namespace) -> Said:
         raise ArgumentError("--optimiser", "penchant which-margin", wanted, options.optimiser)
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
-    found, data = {}, None
-    for name in names:
-        asked = Namespace(**{**vars(options), "optimiser": name})
-        setting, start = _setting(asked)
-        data = setting.data if data is None else data  # the same object, whose best margins are kept
-        found[name] = _one(asked, setting, start, data)
+    asked = [_ready(Namespace(**{**vars(options), "optimiser": name})) for name in names]  # all, before any is trained
+    data = asked[0].setting.data  # the same object, whose best margins are kept
+    found = {one.options.optimiser: _one(one, data) for one in asked}
     if len(names) == 1:
         content, lines = found[names[0]]
         return Said(content, lines, int("page_error" in content))
@@ -59,17 +58,34 @@ def which_margin(options: Namespace) -> Said:
     return Said({name: content for name, (content, _) in found.items()}, lines)
 
 
-def _setting(options: Namespace) -> tuple[Setting, PyTree]:
-    """The setting; an optimiser of the user's own needs the weight coordinate by coordinate, as steepest descent does."""
-    named = Namespace(**{**vars(options), "optimiser": "steepest" if ":" in options.optimiser else options.optimiser})
-    refuse(named)
-    return setting_and_start(named)
+class _Ready(NamedTuple):
+    """An optimiser whose options were checked, with its steps and the event that ends it."""
+
+    options: Namespace
+    setting: Setting
+    start: PyTree
+    optimiser: Any
+    steps: int | None
+    until: Until
 
 
-def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tuple[dict, list[str]]:
-    optimiser = _optimiser(options, setting, start)  # before the references, which take their time
-    references = best_margins(data)
-    run, prediction = _run(options, setting, optimiser, start, references)
+def _ready(options: Namespace) -> _Ready:
+    """An optimiser of the user's own needs the weight coordinate by coordinate, as steepest descent does; one of torch.optim takes its steps, whatever happens."""
+    own = ":" in options.optimiser
+    refuse(options, own)
+    setting, start = setting_and_start(
+        Namespace(**{**vars(options), "optimiser": "steepest" if own else options.optimiser})
+    )
+    optimiser = _optimiser(options, setting, start)
+    steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
+    if until is not None and not isinstance(optimiser, eqx.Module):
+        raise ArgumentError("--steps", "penchant which-margin", "the only end of a torch.optim optimiser", repr(until))
+    return _Ready(options, setting, start, optimiser, steps, until)
+
+
+def _one(asked: _Ready, data: Data) -> tuple[dict, list[str]]:
+    options, optimiser, references = asked.options, asked.optimiser, best_margins(data)
+    run, prediction = _run(asked, references)
     found = compare(run, references)
     covered = prediction is not None and prediction.hypothesis("optimiser_covered") is None
     verdict = found.verdict(found.leader) if found.leader else None
@@ -77,6 +93,7 @@ def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tup
     other = foreseen in found.shares and foreseen != found.leader
     content = {**found.content(), "theorem": prediction.theorem.name if prediction and covered else None}
     content |= {"status": run.status.name, "ahead": found.ahead, "verdict": verdict and str(verdict)}
+    content["unique"] = unique = _unique(data, references)
     content["predicted"] = f"the {foreseen} margin: {found.verdict(foreseen)}" if other else None
     if options.save:
         content["saved"] = str(run.save(options.save))
@@ -86,7 +103,7 @@ def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tup
         result = lambda: Result(told, (found.figure(),), (found.table(),), {"run": run})
         content |= page_of(options, "which_margin", result)
     decide = content["to_decide"] = _to_decide(found, verdict, run, optimiser)
-    return content, [*_lines(found, prediction if covered else None, run), *_written(content, verdict, decide)]
+    return content, [*_lines(found, prediction if covered else None, run, unique), *_written(content, verdict, decide)]
 
 
 def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, optimiser: object) -> str | None:
@@ -96,7 +113,11 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
     wanted, margin, taken = found.begun, float(found.margin[-1]), int(run.steps[-1])
     if taken and np.array_equal(*run.margins[-2:]):
         return "another optimiser: this one has stopped, and further steps move nothing"
-    if isinstance(optimiser, Adam) and margin < wanted < -float(optimiser.log_eps):
+    if margin < wanted and (turn := turns_at(optimiser)) < wanted:
+        total = np.exp(wanted - turn) / found.references["frobenius"].margin ** 2
+        words = f"beyond the margin {turn:.4g} these are steps of gradient descent, and {wanted:.3g} is asked for"
+        return f"a smaller --eps, or steps that add up to some {total:.0e}: {words}"
+    if isinstance(optimiser, Adam) and margin < wanted:
         least = int((wanted - margin) / (-np.log(optimiser.b2) / 2)) + taken
         return f"--steps {least} at least: the loss of Adam falls by at most {np.sqrt(optimiser.b2):.6g} per step, and the margin {wanted:.3g} is asked for"
     if isinstance(getattr(optimiser, "rule", None), Constant) and margin < wanted:
@@ -139,8 +160,6 @@ def _optimiser(options: Namespace, setting: Setting, start: PyTree) -> object:
     if ":" not in name:
         _default_steps(options, setting)
         return optimiser_of(options, setting, start)
-    if options.step_size is not None or options.beta is not None:
-        raise ArgumentError("--step-size", "penchant which-margin", "left out with an optimiser of your own", name)
     return own_optimiser(name)
 
 
@@ -155,14 +174,12 @@ def _foreseen(setting: Setting, optimiser: Any, start: PyTree, references: dict[
     return replace(theorem, family=family).predict(setting, optimiser, start)
 
 
-def _run(
-    options: Namespace, setting: Setting, optimiser: object, start: PyTree, references: dict[str, Solution]
-) -> tuple[Trajectory, Prediction | None]:
+def _run(asked: _Ready, references: dict[str, Solution]) -> tuple[Trajectory, Prediction | None]:
+    options, setting, start, optimiser, steps, until = asked
     if not isinstance(optimiser, eqx.Module):
         from ..bridge.torch_settings import follow_torch
 
-        return follow_torch(setting, optimiser, start, _STEPS if options.steps is None else options.steps), None  # pyright: ignore[reportArgumentType]
-    steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
+        return follow_torch(setting, optimiser, start, steps), None  # pyright: ignore[reportArgumentType]
     prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
     with progress() as show:
         told = sparse(show, setting.name_of_loss(True), True)
@@ -189,11 +206,20 @@ def own_optimiser(place: str) -> object:
     return found
 
 
-def _lines(found: Comparison, prediction: Prediction | None, run: Trajectory) -> Iterator[str]:
+def _unique(data: Data, references: dict[str, Solution]) -> dict[str, bool | None]:
+    """Whether the best weight in each norm is the only one. None where that is open, and for large weights, whose faces take gigabytes."""
+    small = math.prod(data.weight_shape) <= _LARGE
+    return {name: uniqueness(data, one).unique if small else None for name, one in references.items()}
+
+
+def _lines(
+    found: Comparison, prediction: Prediction | None, run: Trajectory, unique: dict[str, bool | None]
+) -> Iterator[str]:
     yield from run.lines()
     for name, one in found.references.items():
         low, high = 1 / one.bracket.upper, 1 / one.bracket.lower
-        yield f"{name:10} best margin {one.margin:.10g} in [{low:.12g}, {high:.12g}], share reached {found.last[name]:.4f}"
+        face = ", by more than one weight" * (unique[name] is False)
+        yield f"{name:10} best margin {one.margin:.10g} in [{low:.12g}, {high:.12g}]{face}, share reached {found.last[name]:.4f}"
     for margin, log_time, before, after in found.turns():
         yield f"turn       from {before} to {after} at margin {margin:.4g}, log time {log_time:.4g}"
     if found.leader is None:

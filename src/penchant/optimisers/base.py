@@ -14,7 +14,7 @@ from ..logspace import Signed, is_signed, to_floats, to_signed
 from ..norms import L2, Entrywise, Geometry, Linf, Spectral
 from ..problem import Reading, read
 from ..settings.base import Setting
-from .newton_schulz import NewtonSchulz
+from .newton_schulz import ROUNDS, SHIPPED, NewtonSchulz
 from .step_rules import (
     AbstractStepRule,
     Average,
@@ -295,6 +295,18 @@ class Minibatches(eqx.Module):
 
     def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
         return self.optimiser.move(reading, memory, count)
+
+
+def turns_at(optimiser: object) -> float:
+    """The margin from which on steps with an epsilon are those of gradient descent, and margins grow like log t; infinite where there is none."""
+    match optimiser:
+        case Decayed() | Minibatches():
+            return turns_at(optimiser.optimiser)
+        case Adam():
+            return -float(np.max(np.asarray(optimiser.log_eps)))
+        case Descent(geometry=NewtonSchulz() as steps):
+            return float(ROUNDS * np.log(SHIPPED[0]) - np.max(np.asarray(steps.log_eps)))
+    return np.inf
 
 
 def _positive(owner: str, **values: object) -> list[Array]:

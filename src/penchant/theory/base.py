@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 from ..diagnostics.direction import misalignment
 from ..errors import ArgumentError, UnknownLimit, kind
 from ..norms import L2, Linf, Norm, Spectral
-from ..optimisers.base import Adam, Decayed, Descent, Minibatches
+from ..optimisers.base import Adam, Decayed, Descent, Minibatches, turns_at
 from ..optimisers.newton_schulz import NewtonSchulz
 from ..problem import Problem
 from ..references.base import Reference, Solution
@@ -77,11 +77,13 @@ def made_of(problem: Problem, data: type, *parametrisations: type) -> TypeGuard[
 
 def norm_of(optimiser: Any) -> Norm:
     """The norm in which the steps of an optimiser are steepest in the end; of five Newton-Schulz steps the one that they were made for."""
+    if np.isfinite(turns_at(optimiser)):
+        return L2()
     match optimiser:
         case Decayed() | Minibatches():
             return norm_of(optimiser.optimiser)
         case Adam():
-            return Linf() if np.all(np.isneginf(np.asarray(optimiser.log_eps))) else L2()
+            return Linf()
         case Descent(geometry=NewtonSchulz()):
             return Spectral()
         case Descent():

@@ -204,15 +204,15 @@ def kind_of(options: argparse.Namespace) -> str:
     return LAYERS if options.setting == LAYERS else _JOINT if options.joint else _LINEAR
 
 
-def refuse(options: argparse.Namespace) -> None:
-    """Options that mean nothing here are refused, not ignored; the default optimiser is filled in."""
+def refuse(options: argparse.Namespace, own: bool = False) -> None:
+    """Options that mean nothing here are refused, not ignored; the default optimiser is filled in. An `own` optimiser takes none."""
     from ..errors import ArgumentError
 
     kind = kind_of(options)
     reject = lambda flag, required, found: ArgumentError(f"--{flag}", "penchant", required, found)
     if options.optimiser is None and kind != LAYERS:
         options.optimiser = OPTIMISERS[kind][0]
-    elif options.optimiser is not None and options.optimiser not in OPTIMISERS[kind]:
+    elif options.optimiser is not None and options.optimiser not in OPTIMISERS[kind] and not (own and kind == _LINEAR):
         raise reject("optimiser", _optimisers(kind, options.optimiser), options.optimiser)
     for flag in (flag for flag in FLAGS if flag.given(options)):
         value = getattr(options, flag.key)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import PenchantError
 from ...norms import L1, L2, Linf, Norm, Schatten
-from ...optimisers.base import Adam, Decayed, Descent
+from ...optimisers.base import Adam, Decayed, Descent, turns_at
 from ...optimisers.newton_schulz import NewtonSchulz
 from ...optimisers.step_rules import Normalised
 from ...problem import Problem, read_once
@@ -154,8 +154,9 @@ def _notes(asked: Prediction[Solution]) -> tuple[str, ...]:
         where = "the loss is minimised there, and the margin only nearly"
         found += (f"decay keeps the weight at norm {radius:.6g}: {where}",)
     if isinstance(getattr(optimiser, "geometry", None), NewtonSchulz):
-        where = "their share of this margin stays below 1, at the rest point of a replicator flow"
-        found += (f"Newton-Schulz steps are steepest in no norm: {where}",)
+        where = "their share of the spectral margin stays below 1, at the rest point of a replicator flow"
+        turn = f", and gradient descent beyond the margin log(485/eps) = {turns_at(optimiser):.4g}"
+        found += (f"Newton-Schulz steps are steepest in no norm: {where}{turn * (norm_of(optimiser).name == 'l2')}",)
     return found
 
 

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from ...errors import ArgumentError, PenchantError, warn
 from ...flow.mirror import loss_scale
-from ...optimisers.base import Adam, Decayed
+from ...optimisers.base import Decayed, turns_at
 from ...references.base import INTERPOLATES, Interpolant
 from ...references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from ...references.linear_programs import positive_part
@@ -291,7 +291,8 @@ def _others(asked: Prediction[Interpolant]) -> tuple[tuple[Rival, ...], tuple[st
 def _stays_in_span(optimiser: eqx.Module) -> bool:
     """Whether steps are combinations of gradients: others leave the span of the inputs, and their limit depends on every step."""
     parts = optimiser, getattr(optimiser, "optimiser", optimiser)
-    return norm_of(optimiser).name == "l2" and not any(isinstance(one, Adam | Decayed) for one in parts)
+    turns = np.isfinite(turns_at(optimiser)) or any(isinstance(one, Decayed) for one in parts)
+    return norm_of(optimiser).name == "l2" and not turns
 
 
 PLAIN = Family(
