@@ -41,8 +41,13 @@ BAD = {
     ),
     "a boundary of empty batches": (
         PAIR | {"boundary": {**AXES, "event": "norm > 1", "batch": 0}},
-        "runs",
-        "batches that are not empty",
+        "batch",
+        "in (0, inf)",
+    ),
+    "a level that no share crosses": (
+        PAIR | {"boundary": {**AXES, "event": "norm > 1", "level": 2.0}},
+        "level",
+        "in (0, 1)",
     ),
     "a step that is no integer": (PAIR | {"steps": 2.5}, "steps", "whole number"),
     "two budgets": (PAIR | {"margin": 3.0}, "margin", "log_time"),
@@ -73,10 +78,15 @@ def test_a_bad_spec_is_refused_with_its_key_and_what_is_allowed(spec, key, allow
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"length": 1}, "length"),
+        ({"length": 1}, "length.* above 1. Got 1"),
         ({"n": -3}, "'n'"),
         ({"setting": "regression"}, "setting"),
-        ({"step_size": -1.0}, "length"),
+        ({"step_size": -1.0}, "step-size"),
+        ({"optimiser": "momentum", "beta": 1.5}, "beta.* in .0, 1"),
+        ({"step_decay": -1.0}, "step-decay"),
+        ({"batch": 0}, "batch"),
+        ({"optimiser": "scheduled"}, "optimiser.* flow, gd"),
+        ({"generator": "marked_tokens", "optimiser": "scheduled", "start": "balanced"}, "'start'.* zeros, small"),
         ({"optimiser": "sharp"}, "optimiser"),
         ({"measures": ["recovery"]}, "'measures'.* sparse_regression"),
         ({"measures": ["l1_ratio"]}, "'measures'.* sparse_regression"),

@@ -106,6 +106,15 @@ def test_the_pool_gives_the_same_numbers_and_survives_a_dead_worker(tmp_path):
     assert "died 3 times" in str(found[1])
 
 
+def test_a_pool_has_as_many_processes_as_its_job_has_processors(monkeypatch):
+    """A cluster gives a job some processors of a large machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7}, raising=False)
+    asked = []
+    monkeypatch.setitem(module.ENGINES, "pool", lambda jobs, scheduler: asked.append(jobs) or executors.here())
+    pt.sweep(PAIR | {"steps": 3})
+    assert asked == [3]
+
+
 def test_a_worker_with_other_code_is_refused():
     with pytest.raises(PenchantError, match="other code"):
         module.work({"code": "other", "rows": [], "paper": ""})

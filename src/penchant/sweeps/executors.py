@@ -4,6 +4,7 @@ An engine is a context that gives `run(work, tasks)`, which yields the number of
 here knows what a task is; tasks are idempotent, so that one that is lost is simply given out again.
 """
 
+import logging
 import os
 import re
 import signal
@@ -27,6 +28,11 @@ Choose = Callable[[int, list[int]], int]  # of a worker and the tasks that wait,
 _TRIES = 3  # of a task whose process dies, before it is given up: it may be the task that kills it
 _PATIENCE = 600.0  # seconds that a scheduler may be away
 _ADDRESS = re.compile(r"((tcp|tls|ucx|wss?)://)?[^/\s]+:\d+|inproc://\S+")
+
+
+def cores() -> int:
+    """How many processors this process may use: in a job of a cluster not all that the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -116,6 +122,7 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
         from distributed import Client, as_completed
     except ImportError:
         raise MissingExtra("cluster", "--engine dask") from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is told below, in a line
     left, since = dict(enumerate(tasks)), time.monotonic()
     while left:
         try:

@@ -93,6 +93,7 @@ def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | Non
 
 def joint_rule(options: Any, data: JointTokens, decays: tuple[float, float] | None = None) -> Any:
     """A rule for attention and decoder by its name; a length left open is the 1/(4 B^2) of the theorem."""
+    asked.check_numbers(options)
     row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
     size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
     return row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap, decays))
@@ -105,6 +106,8 @@ def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
         raise ArgumentError("optimiser", SPEC, wanted, options.optimiser)
     if any(getattr(options, name) is not None for name in BUDGETS[1:]):
         raise ArgumentError("steps", SPEC, "the budget of joint training", "another")
+    if options.start not in ("zeros", "small"):
+        raise ArgumentError("start", SPEC, "one of zeros, small on tokens without a decoder", options.start)
     scale = 1e-3 if options.scale is None else options.scale
     begin = normal_start(data, options.seed, scale) if options.start == "small" else None
     rule, setting = joint_rule(options, data), joint_setting(data, begin, LOSSES[options.loss or "exponential"]())

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import cache
 from ..errors import ArgumentError, PenchantError
-from .executors import ENGINES, Run
+from .executors import ENGINES, Run, cores
 from .spec import COMMON, RUN, SEEDS, SPEC, Spec, read_spec, trainer
 from .store import Store, digest
 from .work import failed, work
@@ -64,7 +64,7 @@ def sweep(
         raise ArgumentError("engine", "sweep", f"one of {', '.join(ENGINES)}", repr(engine))
     if scheduler and engine != "dask":
         raise ArgumentError("scheduler", "sweep", "used with the engine dask", f"one with {engine}", "--engine dask")
-    with ENGINES[engine](jobs or os.cpu_count() or 1, scheduler) as run:
+    with ENGINES[engine](jobs or cores(), scheduler) as run:
         job = _Job(asked, run, None if store is None else Store(store, writes=True), retry, progress)
         if not asked.boundary:
             return job.complete(asked.rows())
