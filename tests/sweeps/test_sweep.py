@@ -106,6 +106,15 @@ def test_the_pool_gives_the_same_numbers_and_survives_a_dead_worker(tmp_path):
     assert "died 3 times" in str(found[1])
 
 
+def test_a_script_sweeps_without_ado(tmp_path):
+    """Spawned processes run the script of their parent again, unless they are kept from it; one from a pipe is no file that they could run."""
+    script = f"import penchant as pt\nprint([row['status'] for row in pt.sweep({PAIR | {'seeds': 0}}, jobs=2).rows])\n"
+    (tmp_path / "script.py").write_text(script)
+    for how, given in ((str(tmp_path / "script.py"), None), ("-", script)):
+        done = subprocess.run([sys.executable, how], input=given, capture_output=True, text=True, timeout=300)
+        assert (done.stdout, done.stderr) == (f"{['out_of_steps'] * 3}\n", "")
+
+
 def test_a_pool_has_as_many_processes_as_its_job_has_processors(monkeypatch):
     """A cluster gives a job some processors of a large machine."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7}, raising=False)

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from multiprocessing import get_context, parent_process
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 from ..errors import ArgumentError, MissingExtra
@@ -57,6 +58,16 @@ def _begin_worker() -> None:
         Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """A process that starts inside does not run the script that sweeps: it needs nothing of it, and would sweep in its turn."""
+    script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
 def _process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
 
@@ -87,7 +98,8 @@ def _pooled(
         if waiting:
             number = waiting.pop(choose(worker, waiting))
             tries[number] += 1
-            running[workers[worker].submit(work, tasks[number])] = worker, number
+            with _without_script():
+                running[workers[worker].submit(work, tasks[number])] = worker, number
 
     for worker in range(len(workers)):
         give(worker)
