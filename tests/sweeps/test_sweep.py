@@ -244,6 +244,8 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert [row[:2] for row in told["rows"]] == [[0.1, 2], [1.0, 2]]
     assert main(["runs", "--export", "all.csv"]) == 0
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 5
+    assert main(["runs", "--by", "second", "--export", "cells.csv"]) == 0
+    assert (tmp_path / "cells.csv").read_text().splitlines()[0] == "second,runs"
     assert main(["runs", "--prune", "--where", "seed = 1"]) == 0
     assert main(["runs", "--check"]) == 0
     (tmp_path / "runs" / "foreign.txt").write_text("")
@@ -256,6 +258,7 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["cells"][0]["mean"] > 0  # of all runs, where there is no grid
     for bad in (
         ["runs", "--prune"],
+        ["runs", "--sql", "select 1 from runs", "--where", "seed = 1"],
         [*once, "--measure", "speed"],
         ["runs", "--export", "all.xls"],
         ["sweep", "--set", "steps"],
