@@ -18,6 +18,7 @@ from penchant.errors import PenchantError
 from penchant.sweeps import executors
 from penchant.sweeps import sweep as module
 from penchant.sweeps.executors import pool
+from penchant.sweeps.spec import read_spec
 from penchant.sweeps.store import Store
 from penchant.sweeps.work import failed
 
@@ -227,6 +228,12 @@ def test_own_data_are_part_of_the_key(tmp_path):
     first = pt.sweep(spec, engine="here").column("key")
     np.savez(file, inputs=[[2.0, 0.0], [0.0, 3.0]], labels=[1, 1])
     assert set(first).isdisjoint(pt.sweep(spec, engine="here").column("key"))
+    asked = read_spec(spec)
+    np.savez(
+        file, inputs=[[2.0, 0.0], [0.0, 5.0]], labels=[1, 1]
+    )  # after the spec was read: no row says what it is not
+    with pytest.raises(PenchantError, match="as it was"):
+        pt.sweep(asked, engine="here")
 
 
 def test_commands(tmp_path, monkeypatch, capsys):

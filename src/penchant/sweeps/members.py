@@ -20,7 +20,7 @@ from ..optimisers.table import JOINT, Given, Scale
 from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
 from ..settings.classification import Classification, Multiclass
-from ..settings.files import KINDS, LOSSES, default_loss, guess, read_arrays
+from ..settings.files import KINDS, LOSSES, default_loss, guess
 from ..settings.generators import Aligned
 from ..settings.joint import JointTokens, joint_setting, normal_start
 from ..settings.regression import Regression
@@ -31,7 +31,7 @@ from ..training.flags import FLAGS
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from .lanes import drive_lanes
-from .spec import BUDGETS, RUN, SPEC, generated
+from .spec import BUDGETS, RUN, SPEC, generated, own_arrays
 
 KEYS, ARRAYS = RUN, ("weight", "params", "margins", "series")
 _SETTINGS = {
@@ -59,7 +59,7 @@ def member(row: Mapping[str, Any]) -> Member:
     """What a row asks for."""
     options = SimpleNamespace(**{**_OPTIONS, **row, "seed": row.get("start_seed", row["seed"])})
     arrays, truth = ({}, None) if "data" in row else _generated(row)
-    arrays = arrays or read_arrays(row["data"])
+    arrays = arrays or own_arrays(row)
     if type(arrays.get("made")) is JointTokens:
         return _joint(options, arrays["made"])
     kind = options.setting or (_SETTINGS[type(arrays["made"])] if "made" in arrays else guess(arrays))

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError, kind
 from ..optimisers.table import JOINT, LAYER_RULES, OPTIMISERS
 from ..settings.deep_linear import NAMED
-from ..settings.files import KINDS, LOSSES
+from ..settings.files import KINDS, LOSSES, Arrays, read_arrays
 from .store import EVENT
 
 SPEC, _EDGE = "a sweep", "the boundary of a sweep"
@@ -159,8 +159,20 @@ def _whole(spec: Spec) -> Spec:
     file = Path(spec.fixed["data"])
     if not file.is_file():
         raise ArgumentError("data", SPEC, "a file", repr(str(file)))
-    content = {"data": str(file.resolve()), "file_sha": hashlib.sha256(file.read_bytes()).hexdigest()[:16]}
+    content = {"data": str(file.resolve()), "file_sha": _file_digest(file)}
     return spec._replace(fixed=spec.fixed | content)
+
+
+def _file_digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def own_arrays(row: Mapping[str, Any]) -> Arrays:
+    """The arrays of the file of a row, where a worker finds the one that was asked about."""
+    file = Path(row["data"])
+    if not file.is_file() or _file_digest(file) != row["file_sha"]:
+        raise DataFileError(f"'{file}' is not there as it was when the sweep began.")
+    return read_arrays(file)
 
 
 def _arguments(generator: object, needed: bool = False) -> dict[str, Kind]:
