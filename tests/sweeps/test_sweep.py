@@ -245,6 +245,10 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert not told["failures"]
     assert told["cells"][0]["runs"] == 2
     assert (tmp_path / "page" / "index.html").exists()
+    ((line,),) = (one["lines"] for one in json.loads(next(tmp_path.glob("page/*/study.json")).read_text())["figures"])
+    bars = [[float(y - down), float(y + up)] for y, down, up in zip(line["y"], *line["error"], strict=True)]
+    assert bars == [pytest.approx([cell["low"], cell["high"]]) for cell in told["cells"]]  # none leaves 0 to 1
+    assert next(tmp_path.glob("page/*/line.csv")).read_text().splitlines()[0].endswith("down,up")
     assert main(["runs", "--by", "second", "--show", "norm, norm > 0", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["columns"] == ["second", "runs", "norm", "norm > 0"]

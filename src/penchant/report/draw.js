@@ -85,6 +85,9 @@ function cells(line, x, y, across, down) {
   return [tag("image", { ...box, href: canvas.toDataURL(), preserveAspectRatio: "none", style: "image-rendering:pixelated" }), `${line.label}: ${told(low)} (dark) to ${told(high)} (bright)`];
 }
 
+/** How far the bars of errors go down (0) and up (1): as far, or by two lists. */
+const reach = (error, up) => (Array.isArray(error[0]) ? error[up] : error);
+
 /** The corners of the errors around a curve: above it from left to right, below it back. */
 function band(points, error, across, down) {
   const edge = (sign) => points.map(([x, y, k]) => `${across(x).toFixed(2)},${down(y + sign * error[k]).toFixed(2)}`);
@@ -138,7 +141,7 @@ function chart(where, figure) {
       const path = points[index].map(([x, y]) => `${across(x).toFixed(2)},${down(y).toFixed(2)}`);
       const dash = line.style === "prediction" ? "7 5" : line.colour !== undefined ? "" : DASHES[Math.floor(index / COLOURS.length) % DASHES.length];
       if (line.error && line.style === "line") group.append(tag("path", { d: `M${band(points[index], line.error, across, down).join("L")}Z`, class: "band" }));
-      else if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - line.error[k]), y2: down(y + line.error[k]), class: "curve" })));
+      else if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - reach(line.error, 0)[k]), y2: down(y + reach(line.error, 1)[k]), class: "curve" })));
       if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
       else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
       const key = tag("svg", { viewBox: "0 0 28 10", class: "key", "aria-hidden": "true" }, line.style === "points" ? tag("circle", { cx: 14, cy: 5, r: 3.4, class: "dot" }) : tag("line", { x1: 1, x2: 27, y1: 5, y2: 5, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));

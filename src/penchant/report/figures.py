@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,7 +56,8 @@ def is_empty(figure: dict) -> bool:
 
 def _short(figure: dict) -> dict:
     """What a page needs of a figure."""
-    brief = lambda values: [None if x is None or not np.isfinite(x) else float(f"{x:.{_DIGITS}g}") for x in values]
+    one = lambda x: None if x is None or not np.isfinite(x) else float(f"{x:.{_DIGITS}g}")
+    brief = lambda values: [brief(x) if np.ndim(x) else one(x) for x in values]
     lines = []
     for line in figure["lines"]:
         own = {name: brief(line[name]) for name in ("x", "y", "error", "values") if line.get(name) is not None}
@@ -138,19 +140,20 @@ def visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarra
     if figure["y_scale"] == "log":
         keep &= y > 0
     error = line.get("error")
-    return x[keep], y[keep], None if error is None else np.array(error, float)[keep]
+    return x[keep], y[keep], None if error is None else np.array(error, float)[..., keep]
 
 
 def write_csv(figure: dict, path: Path) -> None:
     """The numbers behind a figure, one row per point."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    coloured = any(line.get("values") is not None for line in figure["lines"])
-    writer.writerow(["line", figure["x_label"], figure["y_label"], *(["value"] if coloured else [])])
+    has = lambda key: any(line.get(key) is not None for line in figure["lines"])
+    more = {key: names for key, names in {"values": ["value"], "error": ["down", "up"]}.items() if has(key)}
+    writer.writerow(["line", figure["x_label"], figure["y_label"], *chain(*more.values())])
     for line in figure["lines"]:
         columns = [line["x"], line["y"]]
-        if coloured:
-            columns.append(line.get("values") or [""] * len(line["x"]))
+        for key, names in more.items():
+            columns += list(np.broadcast_to(np.array(line.get(key), object), (len(names), len(line["x"]))))
         writer.writerows((line["label"], *row) for row in zip(*columns, strict=True))
     write_bytes(path, buffer.getvalue().encode())
 
