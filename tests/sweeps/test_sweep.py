@@ -59,7 +59,9 @@ def test_a_boundary_goes_on_where_it_was(tmp_path):
     axes = {"x": {"key": "first", "low": 0.5, "high": 2.0}, "y": {"key": "second", "low": 0.05, "high": 1.0}}
     spec = {"generator": "local_pair", "optimiser": "ngd", "steps": 50}
     asked = lambda runs: spec | {"boundary": {**axes, "event": "smallest_margin > 0", "runs": runs, "batch": 4}}
-    assert pt.sweep(asked(8), store=tmp_path, engine="here").kept == 0
+    told = []
+    assert pt.sweep(asked(8), store=tmp_path, engine="here", progress=told.append).kept == 0
+    assert [text.split()[0] for text in told] == ["[0/8]", "[4/8]", "[8/8]"]  # of all batches, not of each
     assert pt.sweep(asked(12), store=tmp_path, engine="here").kept == 8
     assert len(Store(tmp_path).rows()) == 12
 
@@ -86,9 +88,10 @@ def test_an_interrupt_keeps_what_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GROUP", 2)
 
     def stop(text):
-        assert "runs a second" in text
-        assert "left" in text
-        raise KeyboardInterrupt
+        if not text.startswith("[0/4] begun"):
+            assert "runs a second" in text
+            assert "left" in text
+            raise KeyboardInterrupt
 
     spec = PAIR | {"grid": {"second": [0.1, 0.4, 0.7, 1.0]}, "seeds": [0]}
     with pytest.raises(KeyboardInterrupt):

@@ -82,7 +82,7 @@ class _Job:
         self.how = {"measures": spec.measures, "arrays": spec.arrays, "paper": spec.paper, "code": self.code}
         self.done: dict[str, dict] = {}
         self.arrays: dict[tuple[str, str], np.ndarray] = {}
-        self.kept, self.begun = 0, False
+        self.kept, self.ran, self.since = 0, 0, 0.0
 
     def complete(self, rows: Sequence[dict]) -> Runs:
         """All these rows, run now or before."""
@@ -97,17 +97,18 @@ class _Job:
 
     def _execute(self, missing: dict[str, dict]) -> None:
         groups = list(_groups(missing, bool(self.spec.paper)))
-        if not (self.kept or self.begun):
-            self._check(missing.values())
-        self.begun = True
-        tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
         later = self.spec.boundary.get("runs", 0) - len(self.done)  # batches of a boundary
-        total = max(len(missing), later)
-        begun, count = time.monotonic(), 0
+        total = self.ran + max(len(missing), later)
+        if not (self.kept or self.since):
+            self._check(missing.values())
+        if groups and not self.since:
+            self.since = time.monotonic()
+            self.progress(f"[0/{total}] begun, in groups of up to {max(map(len, groups))} runs")
+        tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
         for number, found in self.run(work, tasks):
             self._keep(groups[number], tasks[number]["rows"], found)
-            count += len(groups[number])
-            self.progress(_pace(count, total, time.monotonic() - begun))
+            self.ran += len(groups[number])
+            self.progress(_pace(self.ran, total, time.monotonic() - self.since))
 
     def _check(self, rows: Iterable[dict]) -> None:
         """What cannot be made is said before anything runs; where some runs of a shape can be made, the others are recorded as failed. A key that no run takes is refused as well."""
