@@ -153,8 +153,9 @@ def sparse_regression(
     *,
     signed: bool = True,
     unit_columns: bool = False,
+    size: float = 1.0,
 ) -> tuple[Regression, np.ndarray]:
-    """Normal inputs and targets of a sparse weight: its first entries are 1, with random signs if `signed`. Returns data and weight.
+    """Normal inputs and targets of a sparse weight: its first entries are `size`, with random signs if `signed`. Returns data and weight.
 
     `unit_columns` scales every column to mean square 1.
 
@@ -162,7 +163,7 @@ def sparse_regression(
     >>> data.inputs.shape, weight.tolist()
     ((4, 6), [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
-    _positive("sparse_regression", n=n, d=d, sparsity=sparsity)
+    _positive("sparse_regression", n=n, d=d, sparsity=sparsity, size=size)
     if sparsity > d:
         raise ArgumentError("sparsity", "sparse_regression", f"at most d = {d}", sparsity)
     rng = np.random.default_rng(seed)
@@ -170,7 +171,7 @@ def sparse_regression(
     if unit_columns:
         inputs = inputs / np.sqrt((inputs**2).mean(axis=0))
     weight = np.zeros(d)
-    weight[:sparsity] = rng.choice([-1, 1], sparsity) if signed else 1.0
+    weight[:sparsity] = size * (rng.choice([-1, 1], sparsity) if signed else 1.0)
     return Regression(inputs, inputs @ weight), weight
 
 
