@@ -77,7 +77,7 @@ def draw(figure: dict, path: Path) -> Path:
     shown = [visible(line, figure) for line in figure["lines"]]
     for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], shown, strict=True)):
         if line["style"] == "map":
-            canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
+            canvas.colorbar(_cells(axes, line, figure), ax=axes, label=line["label"])
             continue
         dashed, points = line["style"] == "prediction", line["style"] == "points"
         colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
@@ -117,13 +117,22 @@ def _window(figure: dict, shown: list) -> tuple[float, float] | None:
     return tuple(ends) if np.ptp(scaled(ends, "x")) < np.ptp(scaled(whole, "x")) / 2 else None
 
 
-def _cells(axes: "Axes", line: dict) -> "QuadMesh":
+def _cells(axes: "Axes", line: dict, figure: dict) -> "QuadMesh":
     """A map as one picture inside the drawing: thousands of cells as shapes would make the page slow."""
     x, y, values = (_numbers(line[key]) for key in ("x", "y", "values"))
     columns, rows = np.unique(x), np.unique(y)
     grid = np.full((len(rows), len(columns)), np.nan)
     grid[np.searchsorted(rows, y), np.searchsorted(columns, x)] = values
-    return axes.pcolormesh(columns, rows, np.ma.masked_invalid(grid), shading="nearest", rasterized=True)
+    sides = _edges(columns, figure["x_scale"]), _edges(rows, figure["y_scale"])
+    return axes.pcolormesh(*sides, np.ma.masked_invalid(grid), rasterized=True)
+
+
+def _edges(points: np.ndarray, scale: str) -> np.ndarray:
+    """The edges of the cells around the points of a grid: midway between neighbours, as the axis shows them."""
+    at = np.log(points) if scale == "log" else points
+    middle = (at[1:] + at[:-1]) / 2
+    ends = [2 * at[0] - middle[0], *middle, 2 * at[-1] - middle[-1]] if len(middle) else [at[0] - 0.5, at[0] + 0.5]
+    return np.exp(ends) if scale == "log" else np.array(ends)
 
 
 def _numbers(values: list) -> np.ndarray:
