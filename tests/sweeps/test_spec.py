@@ -150,6 +150,8 @@ def test_what_is_not_toml_is_said(tmp_path):
         read_spec(tmp_path / "spec.toml")
     with pytest.raises(PenchantError, match="no file"):
         read_spec(tmp_path / "other.toml")
+    with pytest.raises(PenchantError, match="no file"):
+        read_spec(tmp_path)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
