@@ -51,7 +51,6 @@ def check_numbers(options: Options) -> None:
 def optimiser_of(options: Options, setting: Setting, start: PyTree) -> Trainer:
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
-    check_numbers(options)
     if name in LAYER_RULES:
         if not layered(setting):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
@@ -116,13 +115,13 @@ def longest_feature(data: Data) -> float:
 
 def setting_and_start(options: Options, kind: str, arrays: Arrays, loss: AbstractLoss) -> tuple[Setting, PyTree]:
     """The setting of this kind on these arrays, and its start."""
+    check_numbers(options)
     coordinatewise = options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
     if kind != "deep-linear" and options.scale is None:
         options.scale = 1e-3
     extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "depth", "bias", "ties", "normalise")}
     extra["widths"] = _widths(options.widths)
     extra["init"] = _network_start(options, kind)
-    check_numbers(options)
     scale = 1e-3 if options.scale is None else float(options.scale)
     request = lambda weights: Request(loss, options.reduction, weights, coordinatewise, extra)
     if kind == "deep-linear":
@@ -180,7 +179,6 @@ def budget(options: Options, optimiser: Trainer, setting: Setting) -> tuple[int 
 
     Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.
     """
-    check_numbers(options)
     log_time = options.log_time if options.time is None else float(np.log(options.time))
     if log_time is not None:
         steps = None
