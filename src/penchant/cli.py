@@ -42,7 +42,11 @@ class _Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         known = {f"--{flag.name}" for flag in FLAGS} | set(re.findall(r"[\w-]+", message.partition("choose from")[2]))
         wrong = re.findall(r"invalid choice: '([^']*)'|(--[\w-]+)(?==|$| )", message.partition(" (choose")[0])[-1:]
-        near = get_close_matches("".join(*wrong), known - {"".join(*wrong)}, 1) if wrong else []
+        near = (
+            get_close_matches("".join(*wrong), known - {"".join(*wrong)}, 1)
+            if wrong and "not allowed with" not in message
+            else []
+        )
         raise _UsageError(f"{self.prog}: {message}" + (f"\n  Did you mean {near[0]}?" if near else ""))
 
 
@@ -207,13 +211,16 @@ def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
     runs = _add(commands, "runs", "what a run store holds: list, group, export, prune, check", "runs:runs")
     runs.add_argument("--store", default="runs", metavar="DIR", help="where runs are kept (default: runs)")
     runs.add_argument("--where", metavar="SQL", help="only these runs, such as \"d = 8 and status = 'failed'\"")
-    runs.add_argument("--by", metavar="COLUMNS", help="group by these (default: kind, name, status)")
     runs.add_argument("--show", metavar="COLUMNS", help="means of columns, shares of events; with --rows: only these")
-    runs.add_argument("--rows", action="store_true", help="the runs themselves")
-    runs.add_argument("--sql", metavar="QUERY", help="any question about the table `runs`")
-    runs.add_argument("--export", metavar="FILE", help="write the runs to a .csv or .json")
-    runs.add_argument("--prune", action="store_true", help="remove the runs for which --where holds")
-    runs.add_argument("--check", action="store_true", help="read every byte, and name the files that are not whole")
+    runs.add_argument(
+        "--export", metavar="FILE", help="write the runs, or what --by or --sql finds, to a .csv or .json"
+    )
+    asked = runs.add_mutually_exclusive_group()
+    asked.add_argument("--by", metavar="COLUMNS", help="group by these (default: kind, name, status)")
+    asked.add_argument("--rows", action="store_true", help="the runs themselves")
+    asked.add_argument("--sql", metavar="QUERY", help="any question about the table `runs`")
+    asked.add_argument("--prune", action="store_true", help="remove the runs for which --where holds")
+    asked.add_argument("--check", action="store_true", help="read every byte, and name the files that are not whole")
 
 
 def _add_networks(commands: "argparse._SubParsersAction") -> None:

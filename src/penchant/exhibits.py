@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Line(eqx.Module):
-    """One curve of a figure. `style` is "line", "points" or "prediction" (dashed); `error` is drawn as a bar to both sides.
+    """One curve of a figure. `style` is "line", "points" or "prediction" (dashed); `error` is drawn as a bar to both sides, of points also
+    with two rows, how far down and up.
 
     A "map" colours the cells of a grid, whose points are x and y, by `values`; its label is that of the colours. Cells that are not finite stay empty.
     """

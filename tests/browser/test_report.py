@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from penchant.papers import PAPERS
+from penchant.report.figures import _edges
 from penchant.report.page import render
 
 from .checks import complaints
@@ -123,6 +125,13 @@ def test_axes_of_less_than_two_decades_have_ticks_between_the_powers(visit, page
     assert told(-0.8, 0.4) == ["0.2", "0.5", "1", "2"]
     assert told(0.5, 1.0) == ["4", "6", "8", "10"]
     assert told(-2, 1) == ["10⁻²", "10⁻¹", "1", "10¹"]
+
+
+@pytest.mark.parametrize(
+    ("points", "scale"), [([0.05, 0.2, 1.0], "linear"), ([0.01, 0.1, 1.0], "log"), ([2.0], "linear")]
+)
+def test_the_cells_of_a_map_lie_around_their_points_as_in_the_drawing(points, scale, visit, page_file):
+    assert visit(page_file).evaluate(f"edges({points}, '{scale}')") == pytest.approx(_edges(np.array(points), scale))
 
 
 def test_print_shows_every_claim_and_the_figures_that_are_open(visit, page_file):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
-from penchant.report.figures import draw, write_csv, write_figures
+from penchant.report.figures import _edges, draw, write_csv, write_figures
 
 
 def figure(y, scale):
@@ -38,6 +38,13 @@ def test_a_map_is_drawn_as_one_picture_with_a_scale_and_saved_cell_by_cell(tmp_p
     written = (tmp_path / "map.csv").read_text().splitlines()
     assert written[:4] == ["line,step,gap,value", "time,0.0,0.0,1.0", "time,1.0,0.0,2.0", "time,0.0,2.0,"]
     assert written[-1] == "curve,1.0,2.0,"
+
+
+def test_the_cells_of_a_map_lie_around_their_points():
+    """Of an uneven grid as well, and on the scale of the axis."""
+    np.testing.assert_allclose(_edges(np.array([0.05, 0.2, 1.0]), "linear"), [-0.025, 0.125, 0.6, 1.4])
+    np.testing.assert_allclose(_edges(np.array([0.01, 0.1, 1.0]), "log"), 10 ** np.array([-2.5, -1.5, -0.5, 0.5]))
+    np.testing.assert_allclose(_edges(np.array([2.0]), "linear"), [1.5, 2.5])
 
 
 def test_rounding_is_not_drawn_as_a_distance(tmp_path):

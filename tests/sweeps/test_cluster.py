@@ -15,9 +15,8 @@ pytest.importorskip("distributed")
 SPEC = 'generator = "local_pair"\noptimiser = "ngd"\nsteps = 2000\nstart = "small"\narrays = ["weight"]\nseeds = "0:1500"\n[grid]\nsecond = [0.1, 0.3]\n'
 
 
-def start(*words):
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, "-m", *words], start_new_session=True, **quiet)
+def start(*words, told=subprocess.DEVNULL):
+    return subprocess.Popen([sys.executable, "-m", *words], start_new_session=True, stdout=told, stderr=told)
 
 
 def kill(process):
@@ -61,7 +60,9 @@ def cluster():
 
 def sweep(tmp_path, store, *more):
     (tmp_path / "spec.toml").write_text(SPEC)
-    return start("penchant.cli", "sweep", str(tmp_path / "spec.toml"), "--store", str(tmp_path / store), *more)
+    words = "penchant.cli", "sweep", str(tmp_path / "spec.toml"), "--store", str(tmp_path / store)
+    with (tmp_path / f"{store}.txt").open("w") as told:
+        return start(*words, *more, told=told)
 
 
 def until(condition, seconds=240):
@@ -84,6 +85,9 @@ def test_dask_is_the_pool_bit_for_bit_and_loses_nothing(tmp_path, cluster):
     time.sleep(2)
     cluster.begin(2)
     assert running.wait(300) == 0
+    said = (tmp_path / "dask.txt").read_text()
+    assert "no scheduler answers" in said
+    assert "Traceback" not in said
     assert sweep(tmp_path, "pool", "--jobs", "2").wait(300) == 0
     far, near = Store(tmp_path / "dask"), Store(tmp_path / "pool")
     assert far.query("select count(*), count(distinct key) from runs")[1] == [(3000, 3000)]

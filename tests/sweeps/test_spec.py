@@ -10,9 +10,11 @@ import pytest
 from penchant.cli import _parser
 from penchant.commands.sweep import _pairs
 from penchant.errors import PenchantError
+from penchant.sweeps.members import member
 from penchant.sweeps.spec import read_spec
 from penchant.sweeps.sweep import sweep
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs/examples").glob("*.toml"))
 PAIR = {"generator": "local_pair", "optimiser": "ngd", "steps": 10}
 TOKENS = {"generator": "random_tokens", "n": 3, "length": 4, "d": 5, "optimiser": "ngd", "steps": 10}
 AXES = {"x": {"key": "first", "low": 0.1, "high": 1.0}, "y": {"key": "second", "low": 0.1, "high": 1.0}}
@@ -41,8 +43,13 @@ BAD = {
     ),
     "a boundary of empty batches": (
         PAIR | {"boundary": {**AXES, "event": "norm > 1", "batch": 0}},
-        "runs",
-        "batches that are not empty",
+        "batch",
+        "in (0, inf)",
+    ),
+    "a level that no share crosses": (
+        PAIR | {"boundary": {**AXES, "event": "norm > 1", "level": 2.0}},
+        "level",
+        "in (0, 1)",
     ),
     "a step that is no integer": (PAIR | {"steps": 2.5}, "steps", "whole number"),
     "two budgets": (PAIR | {"margin": 3.0}, "margin", "log_time"),
@@ -73,10 +80,15 @@ def test_a_bad_spec_is_refused_with_its_key_and_what_is_allowed(spec, key, allow
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"length": 1}, "length"),
+        ({"length": 1}, "length.* above 1. Got 1"),
         ({"n": -3}, "'n'"),
         ({"setting": "regression"}, "setting"),
-        ({"step_size": -1.0}, "length"),
+        ({"step_size": -1.0}, "step-size"),
+        ({"optimiser": "momentum", "beta": 1.5}, "beta.* in .0, 1"),
+        ({"step_decay": -1.0}, "step-decay"),
+        ({"batch": 0}, "batch"),
+        ({"optimiser": "scheduled"}, "optimiser.* flow, gd"),
+        ({"generator": "marked_tokens", "optimiser": "scheduled", "start": "balanced"}, "'start'.* zeros, small"),
         ({"optimiser": "sharp"}, "optimiser"),
         ({"measures": ["recovery"]}, "'measures'.* sparse_regression"),
         ({"measures": ["l1_ratio"]}, "'measures'.* sparse_regression"),
@@ -138,6 +150,17 @@ def test_what_is_not_toml_is_said(tmp_path):
         read_spec(tmp_path / "spec.toml")
     with pytest.raises(PenchantError, match="no file"):
         read_spec(tmp_path / "other.toml")
+    with pytest.raises(PenchantError, match="no file"):
+        read_spec(tmp_path)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_every_example_of_the_docs_can_be_run(file):
+    spec = read_spec(file)
+    corner = {axis["key"]: axis["high"] for axis in (spec.boundary[name] for name in "xy" if spec.boundary)}
+    values = corner | {key: some[0] for key, some in spec.grid.items()}
+    values |= {key: round(value) for key, value in values.items() if spec.kinds[key] is int}
+    assert member(spec.row(values, 0)).setting.samples
 
 
 def test_the_file_and_the_flags_of_the_docs_are_the_same_runs():

@@ -18,6 +18,7 @@ from penchant.errors import PenchantError
 from penchant.sweeps import executors
 from penchant.sweeps import sweep as module
 from penchant.sweeps.executors import pool
+from penchant.sweeps.spec import read_spec
 from penchant.sweeps.store import Store
 from penchant.sweeps.work import failed
 
@@ -58,7 +59,9 @@ def test_a_boundary_goes_on_where_it_was(tmp_path):
     axes = {"x": {"key": "first", "low": 0.5, "high": 2.0}, "y": {"key": "second", "low": 0.05, "high": 1.0}}
     spec = {"generator": "local_pair", "optimiser": "ngd", "steps": 50}
     asked = lambda runs: spec | {"boundary": {**axes, "event": "smallest_margin > 0", "runs": runs, "batch": 4}}
-    assert pt.sweep(asked(8), store=tmp_path, engine="here").kept == 0
+    told = []
+    assert pt.sweep(asked(8), store=tmp_path, engine="here", progress=told.append).kept == 0
+    assert [text.split()[0] for text in told] == ["[0/8]", "[4/8]", "[8/8]"]  # of all batches, not of each
     assert pt.sweep(asked(12), store=tmp_path, engine="here").kept == 8
     assert len(Store(tmp_path).rows()) == 12
 
@@ -85,9 +88,10 @@ def test_an_interrupt_keeps_what_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GROUP", 2)
 
     def stop(text):
-        assert "runs a second" in text
-        assert "left" in text
-        raise KeyboardInterrupt
+        if not text.startswith("[0/4] begun"):
+            assert "runs a second" in text
+            assert "left" in text
+            raise KeyboardInterrupt
 
     spec = PAIR | {"grid": {"second": [0.1, 0.4, 0.7, 1.0]}, "seeds": [0]}
     with pytest.raises(KeyboardInterrupt):
@@ -104,6 +108,24 @@ def test_the_pool_gives_the_same_numbers_and_survives_a_dead_worker(tmp_path):
         found = dict(run(die, [{"x": 0}, {"x": 1}, {"x": 2}]))
     assert found[0] == found[2] == {"square": 0.0}
     assert "died 3 times" in str(found[1])
+
+
+def test_a_script_sweeps_without_ado(tmp_path):
+    """Spawned processes run the script of their parent again, unless they are kept from it; one from a pipe is no file that they could run."""
+    script = f"import penchant as pt\nprint([row['status'] for row in pt.sweep({PAIR | {'seeds': 0}}, jobs=2).rows])\n"
+    (tmp_path / "script.py").write_text(script)
+    for how, given in ((str(tmp_path / "script.py"), None), ("-", script)):
+        done = subprocess.run([sys.executable, how], input=given, capture_output=True, text=True, timeout=300)
+        assert (done.stdout, done.stderr) == (f"{['out_of_steps'] * 3}\n", "")
+
+
+def test_a_pool_has_as_many_processes_as_its_job_has_processors(monkeypatch):
+    """A cluster gives a job some processors of a large machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7}, raising=False)
+    asked = []
+    monkeypatch.setitem(module.ENGINES, "pool", lambda jobs, scheduler: asked.append(jobs) or executors.here())
+    pt.sweep(PAIR | {"steps": 3})
+    assert asked == [3]
 
 
 def test_a_worker_with_other_code_is_refused():
@@ -209,6 +231,12 @@ def test_own_data_are_part_of_the_key(tmp_path):
     first = pt.sweep(spec, engine="here").column("key")
     np.savez(file, inputs=[[2.0, 0.0], [0.0, 3.0]], labels=[1, 1])
     assert set(first).isdisjoint(pt.sweep(spec, engine="here").column("key"))
+    asked = read_spec(spec)
+    np.savez(
+        file, inputs=[[2.0, 0.0], [0.0, 5.0]], labels=[1, 1]
+    )  # after the spec was read: no row says what it is not
+    with pytest.raises(PenchantError, match="as it was"):
+        pt.sweep(asked, engine="here")
 
 
 def test_commands(tmp_path, monkeypatch, capsys):
@@ -220,12 +248,18 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert not told["failures"]
     assert told["cells"][0]["runs"] == 2
     assert (tmp_path / "page" / "index.html").exists()
+    ((line,),) = (one["lines"] for one in json.loads(next(tmp_path.glob("page/*/study.json")).read_text())["figures"])
+    bars = [[float(y - down), float(y + up)] for y, down, up in zip(line["y"], *line["error"], strict=True)]
+    assert bars == [pytest.approx([cell["low"], cell["high"]]) for cell in told["cells"]]  # none leaves 0 to 1
+    assert next(tmp_path.glob("page/*/line.csv")).read_text().splitlines()[0].endswith("down,up")
     assert main(["runs", "--by", "second", "--show", "norm, norm > 0", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["columns"] == ["second", "runs", "norm", "norm > 0"]
     assert [row[:2] for row in told["rows"]] == [[0.1, 2], [1.0, 2]]
     assert main(["runs", "--export", "all.csv"]) == 0
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 5
+    assert main(["runs", "--by", "second", "--export", "cells.csv"]) == 0
+    assert (tmp_path / "cells.csv").read_text().splitlines()[0] == "second,runs"
     assert main(["runs", "--prune", "--where", "seed = 1"]) == 0
     assert main(["runs", "--check"]) == 0
     (tmp_path / "runs" / "foreign.txt").write_text("")
@@ -238,6 +272,7 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["cells"][0]["mean"] > 0  # of all runs, where there is no grid
     for bad in (
         ["runs", "--prune"],
+        ["runs", "--sql", "select 1 from runs", "--where", "seed = 1"],
         [*once, "--measure", "speed"],
         ["runs", "--export", "all.xls"],
         ["sweep", "--set", "steps"],

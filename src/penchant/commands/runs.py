@@ -21,6 +21,9 @@ _SHOWN = 20  # rows of a table on the terminal
 def runs(options: Namespace) -> Said:
     """List, group, export, prune or check the runs of a store; files that are not whole are named."""
     store, where = Store(options.store), options.where or "true"
+    for name in ("where", "show"):
+        if getattr(options, name) and (options.sql or options.check):
+            raise ArgumentError(f"--{name}", "penchant runs", "left out with --sql and --check", getattr(options, name))
     if options.check:
         groups, bad = store.scan(whole=True)
         return _told({"groups": len(groups), "runs": len(store.rows()), "bad": bad}, int(bool(bad)))
@@ -47,7 +50,7 @@ def _told(content: dict, code: int = 0) -> Said:
 
 def _question(options: Namespace, where: str) -> str:
     """SQL for what is asked: counts of every status, or groups with the mean of a column or the share of an event, or rows."""
-    if options.export or options.rows:
+    if options.rows or (options.export and not options.by):
         return f"select {options.show or '*'} from runs where {where} order by key"
     by = options.by or "kind, name, status"
     shown = [part.strip() for part in (options.show or "").split(",") if part.strip()]

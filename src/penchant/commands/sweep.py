@@ -83,7 +83,7 @@ def _picture(cells: list[dict], grid: Mapping[str, tuple], measure: str) -> Figu
     others: dict[str, list] = {}
     for cell in cells:
         others.setdefault(", ".join(f"{name} = {cell[name]}" for name in grid if name != axes[0]), []).append(cell)
-    half = lambda some: (column("high", some) - column("low", some)) / 2
-    points = lambda some: (column(axes[0], some), column(value, some), "points", half(some))
+    ends = lambda some: np.abs(np.stack([column("low", some), column("high", some)]) - column(value, some))
+    points = lambda some: (column(axes[0], some), column(value, some), "points", ends(some))
     drawn = [Line(name or measure, *points(some)) for name, some in others.items()]
-    return Figure("line", measure, axes[0], measure, tuple(drawn), "Half of 95 % intervals as bars.", spread(axes[0]))
+    return Figure("line", measure, axes[0], measure, tuple(drawn), "Bars are 95 % intervals.", spread(axes[0]))

@@ -7,7 +7,6 @@ Citations of claims and titles of studies name items in the same words; nothing 
 """
 
 import json
-import os
 import re
 import sys
 from argparse import Namespace
@@ -24,6 +23,7 @@ from ..files import check_writable, mark, write_bytes
 from ..lab import KINDS, Claim, Paper
 from ..papers import PAPERS, find_papers, new_lab
 from ..report.page import render
+from ..sweeps.executors import cores
 from ..verdict import Outcome
 from . import Said
 from .claims import check_all, drawn, find_study, kept, run_one
@@ -164,7 +164,7 @@ def verify(options: Namespace) -> Said:
     for name in ("ledger.json", "index.html") if out else ():
         check_writable(f"{out}/{name}")  # before the work, not after it
     studies = _studies(papers, options) if out else []
-    rows = _rows(claims, options.jobs or os.cpu_count() or 1, options.fresh, options.exact, studies)
+    rows = _rows(claims, options.jobs or cores(), options.fresh, options.exact, studies)
     sentences = {claim.name: claim.statement for paper in papers for claim in paper.claims}
     rows = [{**row, "repaired": sentences.get(row["repair"], "")} for row in rows]
     proofs = [row.pop("proofs", {}) for row in rows]

@@ -70,20 +70,34 @@ function axis(values, scale, given, most = 7) {
 
 const numbers = (list) => list.map((x) => (x === null ? NaN : x));
 
-function cells(line, x, y, across, down) {
+const ordered = (values) => [...new Set(values)].sort((a, b) => a - b);
+
+/** The edges of the cells around the points of a grid: midway between neighbours, as the axis shows them. */
+function edges(values, scale) {
+  const [to, from] = scale === "log" ? [Math.log, Math.exp] : [(x) => x, (x) => x], at = ordered(values).map(to);
+  const middle = at.slice(1).map((x, k) => (x + at[k]) / 2), last = at.length - 1;
+  return last > 0 ? [2 * at[0] - middle[0], ...middle, 2 * at[last] - middle[last - 1]].map(from) : [at[0] - 0.5, at[0] + 0.5].map(from);
+}
+
+/** A map as one picture: thousands of cells as shapes would make the page slow. */
+function cells(line, figure, across, down) {
   const values = numbers(line.values), low = Math.min(...values.filter(Number.isFinite)), high = Math.max(...values.filter(Number.isFinite));
-  const columns = [...new Set(line.x)].sort((a, b) => a - b), rows = [...new Set(line.y)].sort((a, b) => a - b);
-  const canvas = html("canvas"), pen = canvas.getContext("2d");
-  [canvas.width, canvas.height] = [columns.length, rows.length];
+  const sides = edges(line.x, figure.x_scale).map(across), heights = edges(line.y, figure.y_scale).map(down), columns = ordered(line.x), rows = ordered(line.y);
+  const box = { x: sides[0], y: Math.min(...heights), width: sides[columns.length] - sides[0], height: Math.max(...heights) - Math.min(...heights) };
+  const canvas = html("canvas", { width: Math.round(2 * box.width), height: Math.round(2 * box.height) }), pen = canvas.getContext("2d");
+  const pixel = (x) => Math.round(2 * x);
   line.x.forEach((_, k) => {
     if (!Number.isFinite(values[k])) return;
-    const share = high > low ? (values[k] - low) / (high - low) : 0.5;
+    const share = high > low ? (values[k] - low) / (high - low) : 0.5, i = columns.indexOf(line.x[k]), j = rows.indexOf(line.y[k]);
+    const [left, right] = [sides[i], sides[i + 1]].map((x) => pixel(x - box.x)), [top, bottom] = [heights[j], heights[j + 1]].map((y) => pixel(y - box.y)).sort((a, b) => a - b);
     pen.fillStyle = `rgb(${68 + 185 * share ** 1.4},${1 + 230 * share},${84 + 90 * Math.sin(Math.PI * share) - 47 * share})`; // dark violet to yellow
-    pen.fillRect(columns.indexOf(line.x[k]), rows.length - 1 - rows.indexOf(line.y[k]), 1, 1);
+    pen.fillRect(left, top, right - left, bottom - top);
   });
-  const box = { x: across(columns[0]), y: down(rows[rows.length - 1]), width: across(columns[columns.length - 1]) - across(columns[0]), height: down(rows[0]) - down(rows[rows.length - 1]) };
-  return [tag("image", { ...box, href: canvas.toDataURL(), preserveAspectRatio: "none", style: "image-rendering:pixelated" }), `${line.label}: ${told(low)} (dark) to ${told(high)} (bright)`];
+  return [tag("image", { ...box, href: canvas.toDataURL(), preserveAspectRatio: "none" }), `${line.label}: ${told(low)} (dark) to ${told(high)} (bright)`];
 }
+
+/** How far the bars of errors go down (0) and up (1): as far, or by two lists. */
+const reach = (error, up) => (Array.isArray(error[0]) ? error[up] : error);
 
 /** The corners of the errors around a curve: above it from left to right, below it back. */
 function band(points, error, across, down) {
@@ -98,7 +112,9 @@ function chart(where, figure) {
   const usable = (x, y) => Number.isFinite(x) && Number.isFinite(y) && (figure.x_scale !== "log" || x > 0) && (figure.y_scale !== "log" || y > 0);
   const points = drawn.map((line) => line.x.map((x, k) => [x, line.y[k], k]).filter(([x, y]) => usable(x, y)));
   const all = points.flat(), inside = figure.window ? all.filter(([x]) => x >= figure.window[0] && x <= figure.window[1]) : all;
-  const horizontal = axis(all.map(([x]) => x), figure.x_scale, figure.window, W < 420 ? 4 : 7), vertical = axis(inside.map(([, y]) => y), figure.y_scale, figure.range);
+  const maps = drawn.filter((line) => line.style === "map"), bars = drawn.flatMap((line, k) => (line.error && line.style === "points" ? points[k].flatMap(([, y, at]) => [y - reach(line.error, 0)[at], y + reach(line.error, 1)[at]]) : []));
+  const horizontal = axis([...all.map(([x]) => x), ...maps.flatMap((line) => edges(line.x, figure.x_scale))], figure.x_scale, figure.window, W < 420 ? 4 : 7);
+  const vertical = axis([...inside.map(([, y]) => y), ...maps.flatMap((line) => edges(line.y, figure.y_scale)), ...bars], figure.y_scale, figure.range);
   const ends = (figure.y_ticks ? figure.y_ticks.map(([at, word]) => [vertical.at(at), word]) : vertical.ticks).filter(([share]) => share > -1e-9 && share < 1 + 1e-9);
   const LEFT = 34 + 7.5 * Math.max(3, ...ends.map(([, text]) => text.replace("^", "").length)); // the widest tick has room beside the name
   const across = (x) => LEFT + horizontal.at(x) * (W - LEFT - RIGHT), rise = (share) => (figure.down ? TOP + share * (H - TOP - BOTTOM) : H - BOTTOM - share * (H - TOP - BOTTOM)), down = (y) => rise(vertical.at(y));
@@ -131,14 +147,14 @@ function chart(where, figure) {
     const colour = line.style === "prediction" && drawn.filter((one) => one.style === "prediction").length === 1 ? "var(--ink)" : COLOURS[(line.colour ?? index) % COLOURS.length];
     const group = tag("g", { style: `--own:${colour}`, class: line.quiet ? "quiet" : "" });
     if (line.style === "map") {
-      const [image, text] = cells(line, horizontal, vertical, across, down);
+      const [image, text] = cells(line, figure, across, down);
       group.append(image);
       legend.append(html("li", {}, text));
     } else {
       const path = points[index].map(([x, y]) => `${across(x).toFixed(2)},${down(y).toFixed(2)}`);
       const dash = line.style === "prediction" ? "7 5" : line.colour !== undefined ? "" : DASHES[Math.floor(index / COLOURS.length) % DASHES.length];
       if (line.error && line.style === "line") group.append(tag("path", { d: `M${band(points[index], line.error, across, down).join("L")}Z`, class: "band" }));
-      else if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - line.error[k]), y2: down(y + line.error[k]), class: "curve" })));
+      else if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - reach(line.error, 0)[k]), y2: down(y + reach(line.error, 1)[k]), class: "curve" })));
       if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
       else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
       const key = tag("svg", { viewBox: "0 0 28 10", class: "key", "aria-hidden": "true" }, line.style === "points" ? tag("circle", { cx: 14, cy: 5, r: 3.4, class: "dot" }) : tag("line", { x1: 1, x2: 27, y1: 5, y2: 5, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,7 +56,8 @@ def is_empty(figure: dict) -> bool:
 
 def _short(figure: dict) -> dict:
     """What a page needs of a figure."""
-    brief = lambda values: [None if x is None or not np.isfinite(x) else float(f"{x:.{_DIGITS}g}") for x in values]
+    one = lambda x: None if x is None or not np.isfinite(x) else float(f"{x:.{_DIGITS}g}")
+    brief = lambda values: [brief(x) if np.ndim(x) else one(x) for x in values]
     lines = []
     for line in figure["lines"]:
         own = {name: brief(line[name]) for name in ("x", "y", "error", "values") if line.get(name) is not None}
@@ -75,7 +77,7 @@ def draw(figure: dict, path: Path) -> Path:
     shown = [visible(line, figure) for line in figure["lines"]]
     for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], shown, strict=True)):
         if line["style"] == "map":
-            canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
+            canvas.colorbar(_cells(axes, line, figure), ax=axes, label=line["label"])
             continue
         dashed, points = line["style"] == "prediction", line["style"] == "points"
         colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
@@ -115,13 +117,22 @@ def _window(figure: dict, shown: list) -> tuple[float, float] | None:
     return tuple(ends) if np.ptp(scaled(ends, "x")) < np.ptp(scaled(whole, "x")) / 2 else None
 
 
-def _cells(axes: "Axes", line: dict) -> "QuadMesh":
+def _cells(axes: "Axes", line: dict, figure: dict) -> "QuadMesh":
     """A map as one picture inside the drawing: thousands of cells as shapes would make the page slow."""
     x, y, values = (_numbers(line[key]) for key in ("x", "y", "values"))
     columns, rows = np.unique(x), np.unique(y)
     grid = np.full((len(rows), len(columns)), np.nan)
     grid[np.searchsorted(rows, y), np.searchsorted(columns, x)] = values
-    return axes.pcolormesh(columns, rows, np.ma.masked_invalid(grid), shading="nearest", rasterized=True)
+    sides = _edges(columns, figure["x_scale"]), _edges(rows, figure["y_scale"])
+    return axes.pcolormesh(*sides, np.ma.masked_invalid(grid), rasterized=True)
+
+
+def _edges(points: np.ndarray, scale: str) -> np.ndarray:
+    """The edges of the cells around the points of a grid: midway between neighbours, as the axis shows them."""
+    at = np.log(points) if scale == "log" else points
+    middle = (at[1:] + at[:-1]) / 2
+    ends = [2 * at[0] - middle[0], *middle, 2 * at[-1] - middle[-1]] if len(middle) else [at[0] - 0.5, at[0] + 0.5]
+    return np.exp(ends) if scale == "log" else np.array(ends)
 
 
 def _numbers(values: list) -> np.ndarray:
@@ -138,19 +149,20 @@ def visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarra
     if figure["y_scale"] == "log":
         keep &= y > 0
     error = line.get("error")
-    return x[keep], y[keep], None if error is None else np.array(error, float)[keep]
+    return x[keep], y[keep], None if error is None else np.array(error, float)[..., keep]
 
 
 def write_csv(figure: dict, path: Path) -> None:
     """The numbers behind a figure, one row per point."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    coloured = any(line.get("values") is not None for line in figure["lines"])
-    writer.writerow(["line", figure["x_label"], figure["y_label"], *(["value"] if coloured else [])])
+    has = lambda key: any(line.get(key) is not None for line in figure["lines"])
+    more = {key: names for key, names in {"values": ["value"], "error": ["down", "up"]}.items() if has(key)}
+    writer.writerow(["line", figure["x_label"], figure["y_label"], *chain(*more.values())])
     for line in figure["lines"]:
         columns = [line["x"], line["y"]]
-        if coloured:
-            columns.append(line.get("values") or [""] * len(line["x"]))
+        for key, names in more.items():
+            columns += list(np.broadcast_to(np.array(line.get(key), object), (len(names), len(line["x"]))))
         writer.writerows((line["label"], *row) for row in zip(*columns, strict=True))
     write_bytes(path, buffer.getvalue().encode())
 

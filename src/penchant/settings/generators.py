@@ -13,10 +13,10 @@ from .regression import Regression
 from .tokens import TokenSelection
 
 
-def _positive(owner: str, **values: float | int) -> None:
+def _positive(owner: str, least: int = 0, **values: float | int) -> None:
     for name, value in values.items():
-        if not value > 0:
-            raise ArgumentError(name, owner, "positive", value)
+        if not value > least:
+            raise ArgumentError(name, owner, f"above {least}" if least else "positive", value)
 
 
 def separable(n: int = 30, d: int = 4, seed: int = 5) -> Classification:
@@ -40,7 +40,8 @@ def strips(
     seed: int = 0, n: int = 40, tilt: float = 15.0, gap: float = 0.8, spread: float = 0.7, half: float = 6.0
 ) -> Classification:
     """Two parallel strips in the plane, tilted by `tilt` degrees: a wide separable cloud whose two support vectors lie far apart."""
-    _positive("strips", n=n - 1, gap=gap, spread=spread, half=half)
+    _positive("strips", 1, n=n)
+    _positive("strips", gap=gap, spread=spread, half=half)
     rng, angle = np.random.default_rng(seed), np.deg2rad(tilt)
     labels = np.where(np.arange(n) < n // 2, 1.0, -1.0)
     along = rng.uniform(-half, half, n)
@@ -73,7 +74,8 @@ def clusters(classes: int, d: int, n: int, spread: float = 1.0, seed: int = 0) -
     >>> clusters(4, 8, 12).weight_shape
     (4, 8)
     """
-    _positive("clusters", classes=classes - 1, d=d, n=n - 1, spread=spread)
+    _positive("clusters", 1, classes=classes, n=n)
+    _positive("clusters", d=d, spread=spread)
     rng, labels = np.random.default_rng(seed), np.arange(n) % classes
     means = rng.standard_normal((classes, d))
     return Multiclass(means[labels] + spread * rng.standard_normal((n, d)), labels, classes)
@@ -95,7 +97,8 @@ def signal_tokens(
     The class means are orthogonal, or opposite if `antipodal`; the decoder gives the signal token the score 1 and every
     other token exactly 0. `position` of the signal token: "random", "first" or "not_first".
     """
-    _positive("signal_tokens", n=n, length=length - 1, d=d - 1, signal=signal, noise=noise)
+    _positive("signal_tokens", 1, length=length, d=d)
+    _positive("signal_tokens", n=n, signal=signal, noise=noise)
     rng = np.random.default_rng(seed)
     labels = rng.choice([-1, 1], n)
     tokens = noise * rng.standard_normal((n, length, d))
@@ -130,7 +133,8 @@ def random_tokens(
     n: int, length: int, d: int, seed: int, *, equal_scores: bool = False, queries: object = None
 ) -> TokenSelection:
     """Normal tokens of unit expected length, with a random head (or, if `equal_scores`, score 1 for one token and 0 for the rest)."""
-    _positive("random_tokens", n=n, length=length - 1, d=d)
+    _positive("random_tokens", 1, length=length)
+    _positive("random_tokens", n=n, d=d)
     rng = np.random.default_rng(seed)
     tokens = rng.standard_normal((n, length, d)) / np.sqrt(d)
     if equal_scores:
@@ -149,8 +153,9 @@ def sparse_regression(
     *,
     signed: bool = True,
     unit_columns: bool = False,
+    size: float = 1.0,
 ) -> tuple[Regression, np.ndarray]:
-    """Normal inputs and targets of a sparse weight: its first entries are 1, with random signs if `signed`. Returns data and weight.
+    """Normal inputs and targets of a sparse weight: its first entries are `size`, with random signs if `signed`. Returns data and weight.
 
     `unit_columns` scales every column to mean square 1.
 
@@ -158,7 +163,7 @@ def sparse_regression(
     >>> data.inputs.shape, weight.tolist()
     ((4, 6), [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
-    _positive("sparse_regression", n=n, d=d, sparsity=sparsity)
+    _positive("sparse_regression", n=n, d=d, sparsity=sparsity, size=size)
     if sparsity > d:
         raise ArgumentError("sparsity", "sparse_regression", f"at most d = {d}", sparsity)
     rng = np.random.default_rng(seed)
@@ -166,7 +171,7 @@ def sparse_regression(
     if unit_columns:
         inputs = inputs / np.sqrt((inputs**2).mean(axis=0))
     weight = np.zeros(d)
-    weight[:sparsity] = rng.choice([-1, 1], sparsity) if signed else 1.0
+    weight[:sparsity] = size * (rng.choice([-1, 1], sparsity) if signed else 1.0)
     return Regression(inputs, inputs @ weight), weight
 
 
@@ -178,7 +183,8 @@ def equal_score_tokens(n: int, length: int, d: int, seed: int, *, gap: float = 6
     >>> equal_score_tokens(3, 4, 5, seed=0).deficits().round(9).max()
     Array(6., dtype=float64)
     """
-    _positive("equal_score_tokens", n=n, length=length - 1, d=d, gap=gap)
+    _positive("equal_score_tokens", 1, length=length)
+    _positive("equal_score_tokens", n=n, d=d, gap=gap)
     rng = np.random.default_rng(seed)
     head = rng.standard_normal(d)
     head *= gap / np.linalg.norm(head)

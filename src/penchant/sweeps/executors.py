@@ -4,6 +4,7 @@ An engine is a context that gives `run(work, tasks)`, which yields the number of
 here knows what a task is; tasks are idempotent, so that one that is lost is simply given out again.
 """
 
+import logging
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from multiprocessing import get_context, parent_process
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 from ..errors import ArgumentError, MissingExtra
@@ -27,6 +29,11 @@ Choose = Callable[[int, list[int]], int]  # of a worker and the tasks that wait,
 _TRIES = 3  # of a task whose process dies, before it is given up: it may be the task that kills it
 _PATIENCE = 600.0  # seconds that a scheduler may be away
 _ADDRESS = re.compile(r"((tcp|tls|ucx|wss?)://)?[^/\s]+:\d+|inproc://\S+")
+
+
+def cores() -> int:
+    """How many processors this process may use: in a job of a cluster not all that the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -49,6 +56,16 @@ def _begin_worker() -> None:
     parent = parent_process()
     if parent is not None:
         Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """A process that starts inside does not run the script that sweeps: it needs nothing of it, and would sweep in its turn."""
+    script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _process() -> ProcessPoolExecutor:
@@ -81,7 +98,8 @@ def _pooled(
         if waiting:
             number = waiting.pop(choose(worker, waiting))
             tries[number] += 1
-            running[workers[worker].submit(work, tasks[number])] = worker, number
+            with _without_script():
+                running[workers[worker].submit(work, tasks[number])] = worker, number
 
     for worker in range(len(workers)):
         give(worker)
@@ -116,6 +134,7 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
         from distributed import Client, as_completed
     except ImportError:
         raise MissingExtra("cluster", "--engine dask") from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is told below, in a line
     left, since = dict(enumerate(tasks)), time.monotonic()
     while left:
         try:

@@ -20,7 +20,7 @@ from ..optimisers.table import JOINT, Given, Scale
 from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
 from ..settings.classification import Classification, Multiclass
-from ..settings.files import KINDS, LOSSES, default_loss, guess, read_arrays
+from ..settings.files import KINDS, LOSSES, default_loss, guess
 from ..settings.generators import Aligned
 from ..settings.joint import JointTokens, joint_setting, normal_start
 from ..settings.regression import Regression
@@ -31,7 +31,7 @@ from ..training.flags import FLAGS
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from .lanes import drive_lanes
-from .spec import BUDGETS, RUN, SPEC, generated
+from .spec import BUDGETS, RUN, SPEC, generated, own_arrays
 
 KEYS, ARRAYS = RUN, ("weight", "params", "margins", "series")
 _SETTINGS = {
@@ -59,7 +59,7 @@ def member(row: Mapping[str, Any]) -> Member:
     """What a row asks for."""
     options = SimpleNamespace(**{**_OPTIONS, **row, "seed": row.get("start_seed", row["seed"])})
     arrays, truth = ({}, None) if "data" in row else _generated(row)
-    arrays = arrays or read_arrays(row["data"])
+    arrays = arrays or own_arrays(row)
     if type(arrays.get("made")) is JointTokens:
         return _joint(options, arrays["made"])
     kind = options.setting or (_SETTINGS[type(arrays["made"])] if "made" in arrays else guess(arrays))
@@ -93,6 +93,7 @@ def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | Non
 
 def joint_rule(options: Any, data: JointTokens, decays: tuple[float, float] | None = None) -> Any:
     """A rule for attention and decoder by its name; a length left open is the 1/(4 B^2) of the theorem."""
+    asked.check_numbers(options)
     row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
     size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
     return row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap, decays))
@@ -105,6 +106,8 @@ def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
         raise ArgumentError("optimiser", SPEC, wanted, options.optimiser)
     if any(getattr(options, name) is not None for name in BUDGETS[1:]):
         raise ArgumentError("steps", SPEC, "the budget of joint training", "another")
+    if options.start not in ("zeros", "small"):
+        raise ArgumentError("start", SPEC, "one of zeros, small on tokens without a decoder", options.start)
     scale = 1e-3 if options.scale is None else options.scale
     begin = normal_start(data, options.seed, scale) if options.start == "small" else None
     rule, setting = joint_rule(options, data), joint_setting(data, begin, LOSSES[options.loss or "exponential"]())

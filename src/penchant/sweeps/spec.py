@@ -17,10 +17,10 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError, kind
 from ..optimisers.table import JOINT, LAYER_RULES, OPTIMISERS
 from ..settings.deep_linear import NAMED
-from ..settings.files import KINDS, LOSSES
+from ..settings.files import KINDS, LOSSES, Arrays, read_arrays
 from .store import EVENT
 
-SPEC = "a sweep"
+SPEC, _EDGE = "a sweep", "the boundary of a sweep"
 _GENERATORS = {
     "settings.generators": "separable strips teacher blobs clusters signal_tokens random_tokens equal_score_tokens "
     "local_pair local_single aligned_tokens sparse_regression",
@@ -128,7 +128,7 @@ def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
 def _toml(path: Path) -> dict:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise DataFileError(f"There is no file '{path}'.") from None
     except ValueError as error:  # not TOML, or not text
         raise DataFileError(f"'{path}' is not a .toml file that can be read: {error}.") from None
@@ -151,17 +151,28 @@ def _whole(spec: Spec) -> Spec:
     if len(budgets) > 1:
         wanted = f"left out, or the only one of {', '.join(BUDGETS)}"
         raise ArgumentError(budgets[1], SPEC, wanted, f"also {budgets[0]}")
-    if spec.boundary and (spec.boundary["runs"] < 4 * len(spec.seeds) or not spec.boundary["batch"]):
-        wanted = "enough for four points with every seed, in batches that are not empty"
-        found = f"{spec.boundary['runs']}, {spec.boundary['batch']}"
-        raise ArgumentError("runs", "the boundary of a sweep", wanted, found)
+    if spec.boundary and spec.boundary["runs"] < 4 * len(spec.seeds):
+        wanted = f"enough for four points with every seed, {4 * len(spec.seeds)}"
+        raise ArgumentError("runs", _EDGE, wanted, spec.boundary["runs"])
     if "data" not in spec.fixed:
         return spec
     file = Path(spec.fixed["data"])
     if not file.is_file():
         raise ArgumentError("data", SPEC, "a file", repr(str(file)))
-    content = {"data": str(file.resolve()), "file_sha": hashlib.sha256(file.read_bytes()).hexdigest()[:16]}
+    content = {"data": str(file.resolve()), "file_sha": _file_digest(file)}
     return spec._replace(fixed=spec.fixed | content)
+
+
+def _file_digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def own_arrays(row: Mapping[str, Any]) -> Arrays:
+    """The arrays of the file of a row, where a worker finds the one that was asked about."""
+    file = Path(row["data"])
+    if not file.is_file() or _file_digest(file) != row["file_sha"]:
+        raise DataFileError(f"'{file}' is not there as it was when the sweep began.")
+    return read_arrays(file)
 
 
 def _arguments(generator: object, needed: bool = False) -> dict[str, Kind]:
@@ -275,19 +286,21 @@ def _name(given: Any) -> str:
 
 def _boundary(given: Any, kinds: Mapping[str, Kind]) -> dict[str, Any]:
     """Where a boundary is looked for: two axes, the event whose probability crosses the level there, and how many runs decide."""
-    owner = "the boundary of a sweep"
-    found = {"level": 0.5, "runs": 2000, "batch": 250} | _checked(_value("boundary", given, dict), _BOUNDARY, owner)
+    found = {"level": 0.5, "runs": 2000, "batch": 250} | _checked(_value("boundary", given, dict), _BOUNDARY, _EDGE)
+    for key, most in {"level": 1, "batch": np.inf}.items():
+        if not 0 < found[key] < most:
+            raise ArgumentError(key, _EDGE, f"in (0, {most:g})", found[key])
     if not EVENT.fullmatch(found.get("event", "")):
         wanted = "a column, a comparison and a number or word, as 'smallest_margin > 0'"
-        raise ArgumentError("event", owner, wanted, repr(found.get("event")))
+        raise ArgumentError("event", _EDGE, wanted, repr(found.get("event")))
     numbers = [key for key, kind in kinds.items() if kind in (int, float)]
     for name in ("x", "y"):
         axis = {"spacing": "linear"} | _checked(found.get(name, {}), _AXIS, f"the axis {name} of a boundary")
         if axis.get("key") not in numbers:
-            raise ArgumentError(f"{name}.key", owner, f"one of {', '.join(numbers)}", repr(axis.get("key")))
+            raise ArgumentError(f"{name}.key", _EDGE, f"one of {', '.join(numbers)}", repr(axis.get("key")))
         low, high = (float(axis.get(end, np.nan)) for end in ("low", "high"))
         if not low < high or (axis["spacing"] == "log" and not low > 0):
             wanted = "from low to a larger high, both positive where the spacing is log"
-            raise ArgumentError(name, owner, wanted, repr(axis))
+            raise ArgumentError(name, _EDGE, wanted, repr(axis))
         found[name] = axis
     return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import cache
 from ..errors import ArgumentError, PenchantError
-from .executors import ENGINES, Run
+from .executors import ENGINES, Run, cores
 from .spec import COMMON, RUN, SEEDS, SPEC, Spec, read_spec, trainer
 from .store import Store, digest
 from .work import failed, work
@@ -64,7 +64,7 @@ def sweep(
         raise ArgumentError("engine", "sweep", f"one of {', '.join(ENGINES)}", repr(engine))
     if scheduler and engine != "dask":
         raise ArgumentError("scheduler", "sweep", "used with the engine dask", f"one with {engine}", "--engine dask")
-    with ENGINES[engine](jobs or os.cpu_count() or 1, scheduler) as run:
+    with ENGINES[engine](jobs or cores(), scheduler) as run:
         job = _Job(asked, run, None if store is None else Store(store, writes=True), retry, progress)
         if not asked.boundary:
             return job.complete(asked.rows())
@@ -82,7 +82,7 @@ class _Job:
         self.how = {"measures": spec.measures, "arrays": spec.arrays, "paper": spec.paper, "code": self.code}
         self.done: dict[str, dict] = {}
         self.arrays: dict[tuple[str, str], np.ndarray] = {}
-        self.kept, self.begun = 0, False
+        self.kept, self.ran, self.since = 0, 0, 0.0
 
     def complete(self, rows: Sequence[dict]) -> Runs:
         """All these rows, run now or before."""
@@ -97,17 +97,18 @@ class _Job:
 
     def _execute(self, missing: dict[str, dict]) -> None:
         groups = list(_groups(missing, bool(self.spec.paper)))
-        if not (self.kept or self.begun):
-            self._check(missing.values())
-        self.begun = True
-        tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
         later = self.spec.boundary.get("runs", 0) - len(self.done)  # batches of a boundary
-        total = max(len(missing), later)
-        begun, count = time.monotonic(), 0
+        total = self.ran + max(len(missing), later)
+        if not (self.kept or self.since):
+            self._check(missing.values())
+        if groups and not self.since:
+            self.since = time.monotonic()
+            self.progress(f"[0/{total}] begun, in groups of up to {max(map(len, groups))} runs")
+        tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
         for number, found in self.run(work, tasks):
             self._keep(groups[number], tasks[number]["rows"], found)
-            count += len(groups[number])
-            self.progress(_pace(count, total, time.monotonic() - begun))
+            self.ran += len(groups[number])
+            self.progress(_pace(self.ran, total, time.monotonic() - self.since))
 
     def _check(self, rows: Iterable[dict]) -> None:
         """What cannot be made is said before anything runs; where some runs of a shape can be made, the others are recorded as failed. A key that no run takes is refused as well."""

@@ -26,7 +26,26 @@ Options = Namespace | SimpleNamespace  # of the command line, or of a row of a s
 Trainer = GradientFlow | Optimiser
 Until = Event | tuple[Event, ...] | None
 _MOST = 1e8  # steps that a time may be: some minutes
+_POSITIVE = dict.fromkeys(
+    ("step_size", "scale", "time", "margin", "risk_level"), ("positive and finite", lambda x: 0 < x < np.inf)
+)
+_ALLOWED = _POSITIVE | {
+    "cap": ("positive", lambda x: x > 0),
+    "batch": ("at least 1", lambda x: x >= 1),
+    "beta": ("in [0, 1)", lambda x: 0 <= x < 1),
+    "tolerance": ("between 0 and 1", lambda x: 0 < x < 1),
+    "step_decay": ("nonnegative and finite", lambda x: 0 <= x < np.inf),
+    "log_time": ("finite", np.isfinite),
+}
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
+
+
+def check_numbers(options: Options) -> None:
+    """Numbers that no run can be told are refused by the names under which they were asked."""
+    for name, (required, holds) in _ALLOWED.items():
+        value = getattr(options, name, None)
+        if not (value is None or holds(value)):
+            raise ArgumentError(f"--{name.replace('_', '-')}", "penchant", required, value)
 
 
 def optimiser_of(options: Options, setting: Setting, start: PyTree) -> Trainer:
@@ -40,6 +59,8 @@ def optimiser_of(options: Options, setting: Setting, start: PyTree) -> Trainer:
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
+    if name not in OPTIMISERS:
+        raise ArgumentError("--optimiser", "penchant", f"one of flow, {', '.join(OPTIMISERS)} on these data", name)
     terms = setting.samples if setting.reduction == "sum" else 1
     row, scale = OPTIMISERS[name], lambda: Scale(longest_feature(setting.data), terms, setting.data.attained)
     chosen = row.step(scale(), options.beta) if size is None else size
@@ -57,8 +78,6 @@ def optimiser_of(options: Options, setting: Setting, start: PyTree) -> Trainer:
 
 def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
     """For deep linear networks in the clock of risk levels, which says how wrong they are."""
-    if tolerance is not None and not 0 < tolerance < 1:
-        raise ArgumentError("--tolerance", "penchant train", "between 0 and 1", f"{tolerance:g}")
     if not layered(setting):
         return GradientFlow() if tolerance is None else GradientFlow(tolerance=tolerance)
     return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
@@ -96,6 +115,7 @@ def longest_feature(data: Data) -> float:
 
 def setting_and_start(options: Options, kind: str, arrays: Arrays, loss: AbstractLoss) -> tuple[Setting, PyTree]:
     """The setting of this kind on these arrays, and its start."""
+    check_numbers(options)
     coordinatewise = options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
     if kind != "deep-linear" and options.scale is None:
         options.scale = 1e-3
@@ -103,8 +123,6 @@ def setting_and_start(options: Options, kind: str, arrays: Arrays, loss: Abstrac
     extra["widths"] = _widths(options.widths)
     extra["init"] = _network_start(options, kind)
     scale = 1e-3 if options.scale is None else float(options.scale)
-    if not 0 < scale < np.inf:
-        raise ArgumentError("--scale", "penchant train", "positive and finite", options.scale)
     request = lambda weights: Request(loss, options.reduction, weights, coordinatewise, extra)
     if kind == "deep-linear":
         return setting_of(kind, arrays, request(None if extra["init"] else read_arrays(options.start)))
@@ -161,11 +179,6 @@ def budget(options: Options, optimiser: Trainer, setting: Setting) -> tuple[int 
 
     Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.
     """
-    for name in ("time", "log_time", "margin", "risk_level"):
-        value, signed = getattr(options, name), name == "log_time"
-        if value is not None and not (np.isfinite(value) and (signed or value > 0)):
-            required = "finite" if signed else "positive and finite"
-            raise ArgumentError(f"--{name.replace('_', '-')}", "penchant train", required, value)
     log_time = options.log_time if options.time is None else float(np.log(options.time))
     if log_time is not None:
         steps = None

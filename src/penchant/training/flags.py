@@ -228,12 +228,6 @@ def refuse(options: argparse.Namespace, own: bool = False) -> None:
             raise reject(flag.name, required, f"--optimiser {options.optimiser} --{flag.name} {value}")
     if options.step_size == "adaptive" and kind != LAYERS:
         raise reject("step-size", f"a number unless --setting {LAYERS}", "adaptive")
-    for name in ("step_size", "cap"):
-        value = getattr(options, name)
-        if kind != LAYERS and value is not None and not value > 0:
-            raise reject(name.replace("_", "-"), "positive", value)
-    if options.beta is not None and not 0 <= options.beta < 1:
-        raise reject("beta", "in [0, 1)", f"--optimiser {options.optimiser} --beta {options.beta:g}")
     if options.seed < 0:
         raise reject("seed", "a nonnegative integer", options.seed)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import ArgumentError, DataFileError
 from ...optimisers.base import Adam
 from ...settings.files import Arrays, read_arrays
-from ...sweeps.spec import COMMON, SPEC, generated
+from ...sweeps.spec import COMMON, SPEC, generated, own_arrays
 from ...training.events import Every, LogSpaced
 from . import asked
 from .setting.geometry import GEOMETRIES
@@ -147,7 +147,7 @@ def member(row: Mapping[str, Any]) -> Member:
     made = None if "data" in row else generated(row)
     if made is not None and not isinstance(made, AttentionExperiment):
         raise ArgumentError("generator", SPEC, "attention_experiment for attention-regression", row["generator"])
-    arrays = read_arrays(row["data"]) if made is None else {"inputs": made.inputs, "targets": made.targets}
+    arrays = own_arrays(row) if made is None else {"inputs": made.inputs, "targets": made.targets}
     sample, truth = asked.sample_of(arrays, options.ridge)
     truth = truth if made is None else made.problem
     rule, start = asked.rule(options, asked.key_norm(options, sample.estimated)), asked.start(options, sample)
