@@ -59,10 +59,10 @@ function filter() {
     claim.hidden = !shown;
     count += shown;
   });
-  for (const paper of document.querySelectorAll(".paper")) {
+  for (const paper of document.querySelectorAll("#ledger > .paper")) {
     const left = paper.querySelectorAll(".claim:not([hidden])").length;
     paper.hidden = left === 0;
-    if (words.length || wanted.length) paper.open = left > 0;
+    paper.open = left > 0 && words.length + wanted.length > 0;
   }
   document.getElementById("shown").textContent = `${count} of ${claims.length} claims`;
 }

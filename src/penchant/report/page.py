@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a file next to a study: nothing that leads elsewhere
 _VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
-_CURVES = 7  # that colours alone tell apart
-_TOLD = ("title", "x_label", "y_label", "caption")
+_CURVES = 5  # that colours alone tell apart
+_TOLD = (("title", "y_label"), ("title", "x_label", "y_label", "caption"))  # what is drawn, before what is said of it
 _SOURCES = {"style": "style.css", "draw": "draw.js", "script": "page.js"}
 _SHAPES = {  # what a page shows of a saved file
     "study": {
@@ -134,10 +134,12 @@ def evidence(studies: list[dict], ledger: dict) -> dict[str, list[tuple[dict, di
         told |= {(statement, name): how for statement, how in same for name in item["studies"] if name in by_name}
     found: dict[str, list[tuple[dict, dict]]] = {}
     for (statement, name), how in told.items():
-        said = _words(statement, how)
-        nearest = max(drawn[name], key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
-        found.setdefault(statement, []).append((by_name[name], nearest))
+        found.setdefault(statement, []).append((by_name[name], _nearest(_words(statement, how), drawn[name])))
     return found
+
+
+def _nearest(said: set[str], figures: list[dict]) -> dict:
+    return max(figures, key=lambda one: [len(said & _words(*(one[part] for part in parts))) for parts in _TOLD])
 
 
 def _words(*texts: str) -> set[str]:
