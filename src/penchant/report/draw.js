@@ -24,7 +24,7 @@ const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷
 /** Words of which what follows a ^ stands higher, and the index of a letter lower, as SVG. */
 function raised(text) {
   let level = 0;
-  return text.split(/(\^-?\w+|(?<=(?<![A-Za-z])[A-Za-zα-ω])_\w+)/).map((part) => {
+  return text.split(/(\^-?[\w.·⁰-⁹¹²³]+|(?<=(?<![A-Za-z])[A-Za-zα-ω])_\w+)/).map((part) => {
     const next = { "^": -5, _: 4 }[part[0]] ?? 0, made = tag("tspan", { dy: next - level, "font-size": next ? "0.8em" : "1em" }, next ? part.slice(1).replace("-", "−") : part);
     level = next;
     return made;
@@ -123,7 +123,7 @@ function chart(where, figure) {
     last = y;
     svg.append(tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, ...raised(text)));
   }
-  svg.append(tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM, class: "frame" }), plot);
+  svg.append(tag("path", { d: `M${LEFT} ${TOP}V${H - BOTTOM}H${W - RIGHT}`, class: "frame" }), plot);
   svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, ...raised(figure.x_label)));
   svg.append(tag("text", { transform: `translate(15 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "name" }, ...raised(figure.y_label)));
 

@@ -29,6 +29,7 @@ _DASHES = ["-", ":", "-."]  # of curves beyond as many as there are colours
 _SHOWN = ("x_scale", "y_scale", "window")
 _NAMED = ("title", "x_label", "y_label")
 _INDEX = re.compile(r"(?<![A-Za-z])([A-Za-zα-ω])_(\w+)")
+_POWER = re.compile(r"\^(-?\w+)")
 _DIGITS = 7  # of a number that a page draws; the CSV has all
 
 
@@ -74,8 +75,8 @@ def _printed(label: str) -> str:
 
 
 def _set(label: str) -> str:
-    """A label as Matplotlib sets it, with indices below the line."""
-    return _INDEX.sub(r"$\1_{\\mathrm{\2}}$", _printed(label).replace("$", r"\$"))
+    """A label as Matplotlib sets it, with indices below the line and powers above it."""
+    return _POWER.sub(r"$^{\1}$", _INDEX.sub(r"$\1_{\\mathrm{\2}}$", _printed(label).replace("$", r"\$")))
 
 
 def draw(figure: dict, path: Path) -> Path:
@@ -102,7 +103,10 @@ def draw(figure: dict, path: Path) -> Path:
         solid = _DASHES[index // len(_COLOURS) % len(_DASHES)]
         style = {"linestyle": "" if points else "--" if dashed else solid, "linewidth": 1.1 if dashed else 1.6}
         axes.plot(x, y, label=_set(line["label"]), color=colour, **style, **marks)
-    axes.set(**dict(zip(("title", "xlabel", "ylabel"), (_set(figure[name]) for name in _NAMED), strict=True)))
+    title, x_label, y_label = (_set(figure[name]) for name in _NAMED)
+    axes.set_title(title, loc="left", weight="bold", pad=12)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set(xscale=figure["x_scale"], yscale=figure["y_scale"])
     axes.set_xlim(_window(figure, shown))
     axes.grid(True, which="major", alpha=0.25)
