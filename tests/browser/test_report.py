@@ -93,8 +93,10 @@ def test_a_square_is_a_claim_and_leads_to_it(visit, page_file):
     page = visit(page_file)
     assert page.locator(".units a").count() == len(ROWS) + 1
     assert page.locator(".units a.refuted").count() == sum(one["verdict"] == "refuted" for one in ROWS)
+    page.fill("#words", "nothing that any claim says")
     page.locator(".units a.refuted").first.click()
     assert page.locator(".claim[open]").get_attribute("data-verdict") == "refuted"
+    assert page.locator(".claim[open]").is_visible()
 
 
 def test_opening_a_claim_shows_its_figure_with_values(visit, page_file):

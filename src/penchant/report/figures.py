@@ -111,8 +111,7 @@ def draw(figure: dict, path: Path) -> Path:
     axes.set_xlim(_window(figure, shown))
     axes.grid(True, which="major", alpha=0.25)
     if any(line["style"] != "map" for line in figure["lines"]):
-        full = any(line["style"] == "map" or len(line["x"]) > _CROWD for line in figure["lines"])
-        axes.legend(fontsize="small", frameon=full)
+        axes.legend(fontsize="small", framealpha=0.8, edgecolor="none")
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     return write_bytes(path, buffer.getvalue().encode())

@@ -77,8 +77,10 @@ if (claims.length) {
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;
-  for (let at = target; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
-  target.hidden = false;
+  for (let at = target; at; at = at.parentElement) {
+    at.hidden = false; // also where a filter has hidden its paper
+    if (at instanceof HTMLDetailsElement) at.open = true;
+  }
   target.scrollIntoView();
 }
 addEventListener("hashchange", reveal);
