@@ -28,8 +28,8 @@ _COLOURS = ["#0072b2", "#d55e00", "#00845f", "#b04f86", "#a87600"]
 _DASHES = ["-", ":", "-."]  # of curves beyond as many as there are colours
 _SHOWN = ("x_scale", "y_scale", "window")
 _NAMED = ("title", "x_label", "y_label")
-_INDEX = re.compile(r"(?<![A-Za-z])([A-Za-zα-ω])_(\w+)")
-_POWER = re.compile(r"\^(-?\w+)")
+_INDEX = re.compile(r"(?<![A-Za-z])([A-Za-zα-ω])_([^\W_]+)\b")
+_POWER = re.compile(r"\^(-?[^\W_]+)\b")
 _DIGITS = 7  # of a number that a page draws; the CSV has all
 
 
@@ -177,7 +177,7 @@ def write_csv(figure: dict, path: Path) -> None:
 _MOST = 12.0  # digits of a certificate that a page counts: a summary prints no more
 
 
-_NUMBER = r"(-?[\d.]+(?:e[-+]?\d+)?)"
+_NUMBER = r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
 _DECIDED = re.compile(rf"= {_NUMBER} ([<>]=?) {_NUMBER}$")
 
 

@@ -88,9 +88,8 @@ def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
         text[begin] in ", )/+*=" or text[begin : begin + 2] == "- " or (text[begin] in "([" and uneven())
     ):
         begin += 1
-    article = re.match(
-        r"(?:a|A|I)\s+(?=[A-Za-z\d(|])|\(\d+\),\s*|\d+, (?==)", text[begin:end]
-    )  # or the number of an equation, or the last of a range
+    # Or the number of an equation, or the last of a range.
+    article = re.match(r"(?:a|A|I)\s+(?=[A-Za-z\d(|])|\(\d+\),\s*|\d+, (?==)", text[begin:end])
     return begin + (article.end() if article else 0), end
 
 
