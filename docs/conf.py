@@ -22,8 +22,8 @@ exclude_patterns = ["_extra"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-# Where no term is looked for: code, headings, quotes, tables, formulas, links. Then words that mostly are no terms.
-KEPT = r"^```.*?^```$|^[#>|<:][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>"
+# Where no term is looked for: sources, code, headings, quotes, tables, formulas, links. Then words that mostly are no terms.
+KEPT = r"^## Source$.*|^```.*?^```$|^[#>|<:][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>"
 COMMON = {"case", "pair", "floor", "resolved", "boundary", "inside", "band", "idle", "width", "window", "threshold", "noise", "querie", "key", "account", "turn", "size", "order", "share", "layer", "flat", "drift", "decay", "unique", "instant", "offset", "escape", "aligned", "stalled", "reading", "settling", "study", "finding", "panel", "divisor", "clock", "dwell", "basin", "explorer", "concentration", "accumulated", "time", "sandwich", "weights"}  # fmt: skip
 # Rows of one meaning; what the glossary says of a word "(of something)" is not said of the word elsewhere.
 ROWS = re.findall(

@@ -159,6 +159,14 @@ def test_dragging_a_point_gives_the_direction_of_python(visit, file):
     assert again.evaluate("explorer.state.data.inputs[0]") == state["data"]["inputs"][0]  # the address holds the state
 
 
+def test_a_page_is_ready_when_the_last_of_many_moves_is_computed(visit, file):
+    page = opened(visit, file)
+    page.evaluate("() => { for (const x of [1, 1.2, 1.4]) { state.data.inputs[0][0] = x; train(); } }")
+    page.wait_for_function(WAIT)
+    shown, wanted = page.evaluate("[explorer.result, run(explorer.state)].map((one) => one.records.at(-1).weight)")
+    assert shown == wanted
+
+
 @pytest.mark.parametrize("optimiser", WORDS)
 def test_an_address_may_name_an_optimiser_alone(visit, file, optimiser):
     """As the pages of theorems do: steps and their size are its own, and the run is under way as long as they last."""

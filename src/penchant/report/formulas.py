@@ -38,7 +38,7 @@ _POWER = re.compile(r"\^(?:\(([^()]*)\)|(-\d+/\d+))")
 # What stands for a sign also between words.
 _SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "grad", "sum", "eps")}
 _SPELT |= {"linf": "l∞", "Q_alpha": "Qα", "frobenius": "Frobenius"}
-_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b|[<>]=|\+-|(?<= )[-*](?= )|(?<=[ (\[])-(?=[\w(])")
+_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})(?![^\W_])|[<>]=|\+-|(?<= )[-*](?= )|(?<=[ (\[])-(?=[\w(])")
 _RELATED = re.compile(
     r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->|\de[-+]\d)"
 )
@@ -186,8 +186,8 @@ def _formula(piece: str) -> str:
 def spelt(text: str) -> str:
     """Words with signs in place of their names.
 
-    >>> spelt("log(L - L*) <= alpha, 1 - corr to the linf margin = -1")
-    'log(L − L⋆) ≤ α, 1 − corr to the l∞ margin = −1'
+    >>> spelt("log(L - L*) <= alpha, theta_1, 1 - corr to the linf margin = -1")
+    'log(L − L⋆) ≤ α, θ_1, 1 − corr to the l∞ margin = −1'
     """
     return _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], _STARRED.sub(r"⋆\1", text))
 

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -94,7 +94,9 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
         "studies": studies,
         "claims": claims,
         "groups": groups,
-        "sources": {paper: _source(claims, paper) for paper in groups},
+        "sources": {
+            paper: source([one["citation"] for one in claims if one.get("paper", "") == paper]) for paper in groups
+        },
         "outcomes": ("confirmed", "refuted", "undecided"),
         "kinds": KINDS,
         "coverage": coverage,
@@ -113,9 +115,9 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
     }
 
 
-def _source(claims: list[dict], paper: str) -> dict[str, str]:
-    """The work that most claims of a paper cite, and how it is spoken of."""
-    cited = Counter(work for one in claims if one.get("paper", "") == paper for work in works([one["citation"]]))
+def source(citations: Iterable[str]) -> dict[str, str]:
+    """The work that most citations name, and how it is spoken of."""
+    cited = Counter(work for citation in citations for work in works([citation]))
     work = cited.most_common(1)[0][0] if cited else ""
     return {"work": work, "short": spoken(work)}
 
