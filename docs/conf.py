@@ -1,6 +1,6 @@
 """Sphinx: pages from Markdown, everything on this machine, search that works from a folder.
 
-Terms lead to the glossary at their first use on a page, with their meaning under the pointer.
+Terms lead to the glossary at their first use on a page, with their meaning under the pointer; powers are raised.
 """
 
 import re
@@ -40,7 +40,9 @@ NAMES = sorted(
     ),
     key=len,
 )[::-1]
-TERM = re.compile(rf"{KEPT}|\b(?P<term>{'|'.join(map(re.escape, NAMES))})s?\b", re.M | re.S)
+TERM = re.compile(
+    rf"{KEPT}|(?<=[\w)+-])\^(?P<power>-?\w+(?:\.\d+)?)|\b(?P<term>{'|'.join(map(re.escape, NAMES))})s?\b", re.M | re.S
+)
 
 
 def place(name: str) -> str:
@@ -52,6 +54,8 @@ def terms(app: object, page: str, source: list[str]) -> None:
     seen = set()
 
     def link(found: re.Match) -> str:
+        if found["power"]:
+            return f"<sup>{found['power'].replace('-', '−')}</sup>"
         name = found["term"] if found["term"] in MEANINGS else f"{found['term']}s"
         if found["term"] is None or name in seen:
             return found.group()
