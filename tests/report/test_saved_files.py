@@ -80,7 +80,7 @@ def test_a_claim_shows_the_figure_whose_axes_it_speaks_of(tmp_path):
     saved(tmp_path, STUDY | {"findings": [finding], "figures": [size, turn]})
     (tmp_path / "ledger.json").write_text(json.dumps({**LEDGER, "claims": [ROW | {"statement": said}]}))
     shown = render(tmp_path).read_text().partition('class="evidence"')[2]
-    assert re.search(r'data-figure="(\w+)"', shown)[1] == "turn"
+    assert re.findall(r'data-figure="(\w+)"', shown)[0] == "turn"
 
 
 @pytest.mark.parametrize("name", ["../../x", "/{}/x", "..", ".hidden", "a/b", "a b", "x\n", "", "C:\\x"])
