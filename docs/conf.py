@@ -1,6 +1,6 @@
 """Sphinx: pages from Markdown, everything on this machine, search that works from a folder.
 
-Terms lead to the glossary at their first use on a page, with their meaning under the pointer.
+Terms lead to the glossary at their first use on a page, with their meaning under the pointer; powers are raised.
 """
 
 import re
@@ -22,8 +22,8 @@ exclude_patterns = ["_extra"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-# Where no term is looked for: code, headings, quotes, tables, formulas, links. Then words that mostly are no terms.
-KEPT = r"^```.*?^```$|^[#>|<:][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>"
+# Where no term is looked for: sources, code, headings, quotes, tables, formulas, links. Then words that mostly are no terms.
+KEPT = r"^## Source$.*|^```.*?^```$|^[#>|<:][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>"
 COMMON = {"case", "pair", "floor", "resolved", "boundary", "inside", "band", "idle", "width", "window", "threshold", "noise", "querie", "key", "account", "turn", "size", "order", "share", "layer", "flat", "drift", "decay", "unique", "instant", "offset", "escape", "aligned", "stalled", "reading", "settling", "study", "finding", "panel", "divisor", "clock", "dwell", "basin", "explorer", "concentration", "accumulated", "time", "sandwich", "weights"}  # fmt: skip
 # Rows of one meaning; what the glossary says of a word "(of something)" is not said of the word elsewhere.
 ROWS = re.findall(
@@ -40,7 +40,9 @@ NAMES = sorted(
     ),
     key=len,
 )[::-1]
-TERM = re.compile(rf"{KEPT}|\b(?P<term>{'|'.join(map(re.escape, NAMES))})s?\b", re.M | re.S)
+TERM = re.compile(
+    rf"{KEPT}|(?<=[\w)+-])\^(?P<power>-?\w+(?:\.\d+)?)|\b(?P<term>{'|'.join(map(re.escape, NAMES))})s?\b", re.M | re.S
+)
 
 
 def place(name: str) -> str:
@@ -52,6 +54,8 @@ def terms(app: object, page: str, source: list[str]) -> None:
     seen = set()
 
     def link(found: re.Match) -> str:
+        if found["power"]:
+            return f"<sup>{found['power'].replace('-', '−')}</sup>"
         name = found["term"] if found["term"] in MEANINGS else f"{found['term']}s"
         if found["term"] is None or name in seen:
             return found.group()

@@ -85,6 +85,20 @@ def test_the_filter_narrows_to_the_right_claims(visit, page_file):
     page.fill("#words", "theorem 9.25")
     assert shown()
     assert all("Theorem 9.25" in one["citation"] for one in ROWS if one["claim"] in shown())
+    assert page.locator("#tiny").is_visible()  # studies are no claims
+    page.fill("#words", "")
+    page.select_option("#filter-paper", "")
+    assert page.locator(".paper[open]").count() == 0
+
+
+def test_a_square_is_a_claim_and_leads_to_it(visit, page_file):
+    page = visit(page_file)
+    assert page.locator(".units a").count() == len(ROWS) + 1
+    assert page.locator(".units a.refuted").count() == sum(one["verdict"] == "refuted" for one in ROWS)
+    page.fill("#words", "nothing that any claim says")
+    page.locator(".units a.refuted").first.click()
+    assert page.locator(".claim[open]").get_attribute("data-verdict") == "refuted"
+    assert page.locator(".claim[open]").is_visible()
 
 
 def test_opening_a_claim_shows_its_figure_with_values(visit, page_file):

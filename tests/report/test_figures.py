@@ -47,6 +47,14 @@ def test_the_cells_of_a_map_lie_around_their_points():
     np.testing.assert_allclose(_edges(np.array([2.0]), "linear"), [1.5, 2.5])
 
 
+@pytest.mark.parametrize(
+    "label", ["W_mm^2 of p_1_2", "x_ $ ^ {} a_b_ q^-1", "$$ \\\\frac{", "-log(L - L*) <= 10^3, theta_1"]
+)
+def test_a_label_is_set_whatever_it_says(label, tmp_path):
+    shown = figure([1.0, 2.0], "log") | dict.fromkeys(("title", "x_label", "y_label"), label)
+    assert draw(shown, tmp_path / "label.svg").stat().st_size > 1000
+
+
 def test_rounding_is_not_drawn_as_a_distance(tmp_path):
     """A descent begins along its first gradient, where 1 - corr is 1e-32: drawn, it would press all else to the edge."""
     data = tmp_path / "data.npz"

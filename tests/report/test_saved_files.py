@@ -71,6 +71,18 @@ def test_a_claim_shows_a_figure_of_the_study_of_its_item(tmp_path, claim, studie
     assert render(tmp_path).read_text().count('class="evidence"') == shown
 
 
+def test_a_claim_shows_the_figure_whose_axes_it_speaks_of(tmp_path):
+    """Not the one whose caption happens to share more words with it."""
+    size = FIGURE | {"name": "size", "y_label": "norm", "caption": "Like t for normalised descent and Polyak steps."}
+    turn = FIGURE | {"name": "turn", "y_label": "1 - corr"}
+    said = "Normalised descent, like Polyak steps: 1 - corr = O(1/t)."
+    finding = {"statement": said, "verdict": VERDICT, "citation": ""}
+    saved(tmp_path, STUDY | {"findings": [finding], "figures": [size, turn]})
+    (tmp_path / "ledger.json").write_text(json.dumps({**LEDGER, "claims": [ROW | {"statement": said}]}))
+    shown = render(tmp_path).read_text().partition('class="evidence"')[2]
+    assert re.findall(r'data-figure="(\w+)"', shown)[0] == "turn"
+
+
 @pytest.mark.parametrize("name", ["../../x", "/{}/x", "..", ".hidden", "a/b", "a b", "x\n", "", "C:\\x"])
 @pytest.mark.parametrize("part", ["figure", "run"])
 def test_nothing_is_written_or_read_outside(tmp_path, name, part):
@@ -169,7 +181,8 @@ def test_the_ledger_is_sorted_and_counted_by_paper_and_kind(tmp_path):
     assert places == sorted(places)
     assert "proved: 2" in page
     row = page.partition('<a href="#ledger-notes">notes</a>')[2]
-    assert row.partition("</td>")[2].startswith('<td class="kind">2</td><td class="kind">1</td><td>3 <span')
+    counts = re.findall(r'<td data-kind="(\w+)">(\d+)', row)[:3]
+    assert counts == [("proved", "2"), ("ours", "1"), ("all", "3")]
 
 
 @pytest.mark.parametrize("kind", ["study", "ledger"])

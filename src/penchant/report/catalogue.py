@@ -25,7 +25,7 @@ from ..theory.base import Theorem, choose
 from ..verdict import Outcome
 from .explore import presets, setting_of, write_explorer
 from .formulas import bibtex, typeset, works
-from .page import environment, evidence, load_study, read_saved
+from .page import environment, evidence, load_study, read_saved, source
 
 # By name of the setting: the preset of the explorer that shows it.
 _SETTINGS = {
@@ -137,6 +137,7 @@ def _writer(folder: Path) -> Write:
     templates.globals |= {"typeset": formula, "bibtex": bibtex, "works": works, "version": __version__}
     templates.globals |= {"kinds": KINDS, "papers": PAPERS, "json": json, "owner": owner}
     templates.globals |= {"claim_page": claim_page, "page_of": page_of}
+    templates.globals["source"] = lambda paper: source(claim.citation for claim in paper.claims)
     templates.filters["spoken"] = lambda name: _SPOKEN.get(name, name)
     templates.filters["plain"] = lambda text: " ".join(text.split()).translate(_MARKS)
     text = lambda template, given: templates.get_template(f"{template}.md").render(**given)

@@ -1,7 +1,7 @@
 "use strict";
 // One figure style for the report and the explorer: SVG from data, values under the pointer or the arrow keys, predictions dashed.
 
-const COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)", "var(--c7)"];
+const COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)"];
 const DASHES = ["", "2 2", "8 3 2 3"]; // tell curves of one colour apart, where there are more curves than colours
 const RIGHT = 14, TOP = 12, BOTTOM = 48;
 
@@ -21,13 +21,14 @@ function html(name, attributes = {}, ...children) {
 
 const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || { "-": "⁻", "+": "", ".": "·" }[c] || c);
 
-/** A label as it is printed: a minus is longer than a hyphen. */
-const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/\blinf\b/g, "l∞").replace(/\bQ_alpha\b/g, "Qα").replace(/(?<=\w)\*(?!\w)/g, "⋆");
-
-/** Words of which what follows a ^ stands higher, as SVG. */
+/** Words of which what follows a ^ stands higher, and the index of a letter lower, as SVG. */
 function raised(text) {
-  const [base, power] = text.split("^");
-  return power ? [base, tag("tspan", { dy: "-5", "font-size": "10.5" }, power.replace("-", "−"))] : [base];
+  let level = 0;
+  return text.split(/(\^-?[\w.·⁰-⁹¹²³]+|(?<=(?<![A-Za-z])[A-Za-zα-ω])_\w+)/).map((part) => {
+    const next = { "^": -5, _: 4 }[part[0]] ?? 0, made = tag("tspan", { dy: next - level, "font-size": next ? "0.8em" : "1em" }, next ? part.slice(1).replace("-", "−") : part);
+    level = next;
+    return made;
+  });
 }
 
 /** A number as people write it: four digits, powers of ten where they are shorter. */
@@ -138,9 +139,9 @@ function chart(where, figure) {
     last = y;
     svg.append(tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, ...raised(text)));
   }
-  svg.append(tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM, class: "frame" }), plot);
-  svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, printed(figure.x_label)));
-  svg.append(tag("text", { transform: `translate(15 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "name" }, printed(figure.y_label)));
+  svg.append(tag("path", { d: `M${LEFT} ${TOP}V${H - BOTTOM}H${W - RIGHT}`, class: "frame" }), plot);
+  svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, ...raised(figure.x_label)));
+  svg.append(tag("text", { transform: `translate(15 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "name" }, ...raised(figure.y_label)));
 
   const legend = html("ul", { class: "legend" }), groups = [];
   drawn.forEach((line, index) => {
@@ -158,7 +159,7 @@ function chart(where, figure) {
       if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
       else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
       const key = tag("svg", { viewBox: "0 0 28 10", class: "key", "aria-hidden": "true" }, line.style === "points" ? tag("circle", { cx: 14, cy: 5, r: 3.4, class: "dot" }) : tag("line", { x1: 1, x2: 27, y1: 5, y2: 5, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
-      const button = html("button", { type: "button", "aria-pressed": "true", style: `--own:${colour}` }, key, printed(line.label));
+      const button = html("button", { type: "button", "aria-pressed": "true", style: `--own:${colour}` }, key, line.label);
       button.onclick = () => {
         const on = button.getAttribute("aria-pressed") !== "true";
         button.setAttribute("aria-pressed", String(on));
@@ -185,7 +186,7 @@ function chart(where, figure) {
     spot.setAttribute("cx", left);
     spot.setAttribute("cy", top);
     const read = figure.tell ? figure.tell(drawn[index], x, y) : `${figure.x_label} ${told(x)}, ${figure.y_label} ${told(y)}`;
-    tip.textContent = printed(`${drawn[index].label}: ${read}`);
+    tip.textContent = `${drawn[index].label}: ${read}`;
     tip.style.cssText = `left:${(100 * left) / W}%;top:${(100 * top) / H}%;transform:translate(${left > W / 2 ? "calc(-100% - 10px)" : "10px"},-120%)`;
   }
   svg.addEventListener("pointermove", (event) => {

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import DataFileError
 from ..files import write_bytes
+from .formulas import spelt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 _CROWD = 300  # points that would hide what is drawn between them
 _STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
 # Told apart by readers of every kind of colour vision; the pages use the same.
-_COLOURS = ["#0072b2", "#d55e00", "#00845f", "#b04f86", "#a87600", "#3b8fc0", "#5a5f66"]
-_SHOWN = ("title", "x_label", "y_label", "x_scale", "y_scale", "window")
+_COLOURS = ["#0072b2", "#d55e00", "#00845f", "#b04f86", "#a87600"]
+_DASHES = ["-", ":", "-."]  # of curves beyond as many as there are colours
+_SHOWN = ("x_scale", "y_scale", "window")
+_NAMED = ("title", "x_label", "y_label")
+_INDEX = re.compile(r"(?<![A-Za-z])([A-Za-zα-ω])_([^\W_]+)\b")
+_POWER = re.compile(r"\^(-?[^\W_]+)\b")
 _DIGITS = 7  # of a number that a page draws; the CSV has all
 
 
@@ -61,8 +66,19 @@ def _short(figure: dict) -> dict:
     lines = []
     for line in figure["lines"]:
         own = {name: brief(line[name]) for name in ("x", "y", "error", "values") if line.get(name) is not None}
-        lines.append({"label": line["label"], "style": line["style"], **own})
-    return {**{name: figure[name] for name in _SHOWN}, "lines": lines}
+        lines.append({"label": _printed(line["label"]), "style": line["style"], **own})
+    named = {name: _printed(figure[name]) for name in _NAMED}
+    return {**named, **{name: figure[name] for name in _SHOWN}, "lines": lines}
+
+
+def _printed(label: str) -> str:
+    """A label with its signs; a minus it begins with is one too."""
+    return spelt(f" {label}")[1:]
+
+
+def _set(label: str) -> str:
+    """A label as Matplotlib sets it, with indices below the line and powers above it."""
+    return _POWER.sub(r"$^{\1}$", _INDEX.sub(r"$\1_{\\mathrm{\2}}$", _printed(label).replace("$", r"\$")))
 
 
 def draw(figure: dict, path: Path) -> Path:
@@ -77,7 +93,7 @@ def draw(figure: dict, path: Path) -> Path:
     shown = [visible(line, figure) for line in figure["lines"]]
     for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], shown, strict=True)):
         if line["style"] == "map":
-            canvas.colorbar(_cells(axes, line, figure), ax=axes, label=line["label"])
+            canvas.colorbar(_cells(axes, line, figure), ax=axes, label=_set(line["label"]))
             continue
         dashed, points = line["style"] == "prediction", line["style"] == "points"
         colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
@@ -86,15 +102,18 @@ def draw(figure: dict, path: Path) -> Path:
         elif error is not None:
             axes.fill_between(x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
         marks = {"marker": "o", "markersize": 2.0 if len(x) > _CROWD else None} if points else {}
-        style = {"linestyle": "" if points else "--" if dashed else "-", "linewidth": 1.1 if dashed else 1.6}
-        axes.plot(x, y, label=line["label"], color=colour, **style, **marks)
-    axes.set(title=figure["title"], xlabel=figure["x_label"], ylabel=figure["y_label"])
+        solid = _DASHES[index // len(_COLOURS) % len(_DASHES)]
+        style = {"linestyle": "" if points else "--" if dashed else solid, "linewidth": 1.1 if dashed else 1.6}
+        axes.plot(x, y, label=_set(line["label"]), color=colour, **style, **marks)
+    title, x_label, y_label = (_set(figure[name]) for name in _NAMED)
+    axes.set_title(title, loc="left", weight="bold", pad=12)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set(xscale=figure["x_scale"], yscale=figure["y_scale"])
     axes.set_xlim(_window(figure, shown))
     axes.grid(True, which="major", alpha=0.25)
     if any(line["style"] != "map" for line in figure["lines"]):
-        full = any(line["style"] == "map" or len(line["x"]) > _CROWD for line in figure["lines"])
-        axes.legend(fontsize="small", frameon=full)
+        axes.legend(fontsize="small", framealpha=0.8, edgecolor="none")
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     return write_bytes(path, buffer.getvalue().encode())
@@ -170,48 +189,36 @@ def write_csv(figure: dict, path: Path) -> None:
 _MOST = 12.0  # digits of a certificate that a page counts: a summary prints no more
 
 
+_NUMBER = r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
+_DECIDED = re.compile(rf"= {_NUMBER} ([<>]=?) {_NUMBER}$")
+
+
 class Gauge(NamedTuple):
-    """One inequality of a claim: its text, both numbers, where the measured one lies if the limit is in the middle (0 to 100), and the side on
-    which it must lie."""
+    """One inequality of a claim: its text, both numbers as printed, where the measured one lies if the limit is in the middle (0 to 100), and the
+    side on which it must lie."""
 
     text: str
-    predicted: float | None
-    measured: float | None
-    place: float | None
+    measured: str = ""
+    limit: str = ""
+    place: float | None = None
     side: str = ""
 
 
-def gauges(claim: dict) -> list[Gauge]:
-    """The inequalities of a claim, one by one.
+def gauges(inequality: str) -> list[Gauge]:
+    """The inequalities of a claim, one by one. A limit below 0 keeps its sides; an interval, or a limit of 0, has no bar.
 
-    >>> gauges({"inequality": "gap = 0.5 <= 1", "predicted": 1.0, "measured": 0.5})
-    [Gauge(text='gap = 0.5 <= 1', predicted=1.0, measured=0.5, place=25.0, side='left')]
-
-    A limit below 0 keeps its sides, what is close lies by its error, and an interval has two ends and no bar:
-
-    >>> parts = ("rate = -2 <= -1", "time: |1.1 / 1 - 1| = 0.1 <= 0.2", "slope: 1 in [0.9, 1.2]")
-    >>> claim = {"inequality": "; ".join(parts), "predicted": [-1.0, 1.0, 1.0], "measured": [-2.0, 1.1, 1.05]}
-    >>> [(one.place, one.side) for one in gauges(claim)]
-    [(0.0, 'left'), (25.0, 'left'), (None, 'left')]
+    >>> [(one.place, one.side) for one in gauges("gap = 0.5 <= 1; rate = -2 <= -1; share = 0.6 < 0.9; slope: 1 in [0.9, 1.2]")]
+    [(25.0, 'left'), (0.0, 'left'), (33.33..., 'right'), (None, '')]
     """
-    listed = lambda value: value if type(value) is list else [value]
-    predicted, measured = listed(claim.get("predicted")), listed(claim.get("measured"))
-    texts = claim["inequality"].split("; ")
-    if not len(texts) == len(predicted) == len(measured):
-        return [Gauge(claim["inequality"], None, None, None)]
-    side = lambda text: "right" if re.search(r"(?:>=|<) \S+$", text) else "left"  # what fails is told as < or >
-    rows = zip(texts, predicted, measured, strict=True)
-    return [Gauge(*row, _place(*row), side(row[0])) for row in rows]
+    return [_gauge(text, _DECIDED.search(text)) for text in inequality.split("; ")]
 
 
-def _place(text: str, predicted: float | None, measured: float | None) -> float | None:
-    if not re.search(r"(?:[<>]=?) \S+$", text):  # an interval, or nothing that was decided
-        return None
-    if found := re.search(r" - 1\| = (\S+) (?:<=|>) (\S+)$", text):  # an error decides, by its tolerance
-        measured, predicted = (float(part) for part in found.groups())
-    if predicted is None or measured is None or not predicted or not math.isfinite(measured / predicted):
-        return None
-    return min(100.0, max(0.0, 50 + math.copysign(50.0, predicted) * (measured / predicted - 1)))
+def _gauge(text: str, decided: re.Match | None) -> Gauge:
+    if decided is None or not (limit := float(decided[3])):
+        return Gauge(text)
+    place = 50 + math.copysign(50.0, limit) * (float(decided[1]) / limit - 1)
+    side = "right" if decided[2] in (">=", "<") else "left"  # what fails is told as < or >
+    return Gauge(text, decided[1], decided[3], min(100.0, max(0.0, place)), side)
 
 
 def slack_share(text: str) -> float | None:

@@ -4,6 +4,8 @@
 'If <math><mi>w</mi><mo>≤</mo><mi>B</mi></math> then <math><mi>L</mi><mo>≥</mo><msup><mi>e</mi><mrow><mo>−</mo><mi>B</mi></mrow></msup></math>.'
 >>> str(typeset("norm over its minimum - 1 < 1e-06, 12 designs"))
 'norm over its minimum − <math><mn>1</mn><mo>&lt;</mo><msup><mn>10</mn><mn>−6</mn></msup></math>, 12 designs'
+>>> str(typeset("seeds 0-9, = -2 <= -1"))
+'seeds 0–9, <math><mo form="infix">=</mo><mo>−</mo><mn>2</mn><mo>≤</mo><mo>−</mo><mn>1</mn></math>'
 
 The works behind a page: found in the citations of claims, each once, and as BibTeX.
 """
@@ -34,13 +36,15 @@ _STARRED = re.compile(r"(?<=[A-Za-z])\*(?:\^(\d)|(?![\w(]))")  # L*, the best va
 _SIGNED = re.compile(r"(?<![A-Za-z])([a-z])([+-])(?=\^| ?\1)|(?:(?<=\+)|(?<=\+ ))([a-z])(-)(?!\S)")
 _POWER = re.compile(r"\^(?:\(([^()]*)\)|(-\d+/\d+))")
 # What stands for a sign also between words.
-_SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "grad", "sum", "eps")} | {"linf": "l∞"}
-_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b|[<>]=|\+-|(?<= )[-*](?= )")
+_SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "grad", "sum", "eps")}
+_SPELT |= {"linf": "l∞", "Q_alpha": "Qα", "frobenius": "Frobenius"}
+_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})(?![^\W_])|[<>]=|\+-|(?<= )[-*](?= )|(?<=[ (\[])-(?=[\w(])")
 _RELATED = re.compile(
     r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->|\de[-+]\d)"
 )
 # Letters that stand for something, as v, w or (K, Q), where they are no part of a word, a number or a name.
 _VARIABLES = re.compile(r"(?<![\w.'’-])\(?[b-zB-HJ-Z](?:, [A-Za-z])*\)?(?![\w'’]|[.-][A-Z]|\.\w)")
+_RANGE = re.compile(r"(?<=[a-z] \d)-(?=\d+\b)")  # seeds 0-9
 _TUPLE = re.compile(r"\((?:[A-Za-z]|eps|delta)'?(?:, (?:[A-Za-z]|eps|delta)'?)+\)")
 
 
@@ -84,7 +88,8 @@ def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
         text[begin] in ", )/+*=" or text[begin : begin + 2] == "- " or (text[begin] in "([" and uneven())
     ):
         begin += 1
-    article = re.match(r"(?:a|A|I)\s+(?=[A-Za-z\d(|])|\(\d+\),\s*", text[begin:end])  # or the number of an equation
+    # Or the number of an equation, or the last of a range.
+    article = re.match(r"(?:a|A|I)\s+(?=[A-Za-z\d(|])|\(\d+\),\s*|\d+, (?==)", text[begin:end])
     return begin + (article.end() if article else 0), end
 
 
@@ -178,13 +183,22 @@ def _formula(piece: str) -> str:
     return found
 
 
+def spelt(text: str) -> str:
+    """Words with signs in place of their names.
+
+    >>> spelt("log(L - L*) <= alpha, theta_1, 1 - corr to the linf margin = -1")
+    'log(L − L⋆) ≤ α, θ_1, 1 − corr to the l∞ margin = −1'
+    """
+    return _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], _STARRED.sub(r"⋆\1", text))
+
+
 def typeset(text: str) -> "Markup":
     """A sentence as markup that is safe to show."""
     from markupsafe import Markup
 
     signed = lambda found: "{}_{{{}}}".format(*filter(None, found.groups()))
+    text = _RANGE.sub("–", text)
     text = _SIGNED.sub(signed, _PAIR.sub(r"⟨\1⟩", _STARRED.sub(r"^{⋆\1}", text.replace("O~(", "Õ("))))
-    spelt = lambda piece: _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], piece)
     told = lambda formula, piece: _formula(piece) if formula else escape(spelt(piece), quote=False)
     sentence = lambda piece: "".join(told(*run) for run in _runs(piece))
     quoted = lambda piece: f"<code>{escape(piece)}</code>"

@@ -59,10 +59,10 @@ function filter() {
     claim.hidden = !shown;
     count += shown;
   });
-  for (const paper of document.querySelectorAll(".paper")) {
+  for (const paper of document.querySelectorAll("#ledger > .paper")) {
     const left = paper.querySelectorAll(".claim:not([hidden])").length;
     paper.hidden = left === 0;
-    if (words.length || wanted.length) paper.open = left > 0;
+    paper.open = left > 0 && words.length + wanted.length > 0;
   }
   document.getElementById("shown").textContent = `${count} of ${claims.length} claims`;
 }
@@ -77,8 +77,10 @@ if (claims.length) {
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;
-  for (let at = target; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
-  target.hidden = false;
+  for (let at = target; at; at = at.parentElement) {
+    at.hidden = false; // also where a filter has hidden its paper
+    if (at instanceof HTMLDetailsElement) at.open = true;
+  }
   target.scrollIntoView();
 }
 addEventListener("hashchange", reveal);

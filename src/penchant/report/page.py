@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a file next to a study: nothing that leads elsewhere
 _VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
-_CURVES = 7  # that colours alone tell apart
-_TOLD = ("title", "x_label", "y_label", "caption")
+_CURVES = 5  # that colours alone tell apart
+_TOLD = (("title", "y_label"), ("title", "x_label", "y_label", "caption"))  # what is drawn, before what is said of it
 _SOURCES = {"style": "style.css", "draw": "draw.js", "script": "page.js"}
 _SHAPES = {  # what a page shows of a saved file
     "study": {
@@ -94,7 +94,9 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
         "studies": studies,
         "claims": claims,
         "groups": groups,
-        "sources": {paper: _source(claims, paper) for paper in groups},
+        "sources": {
+            paper: source([one["citation"] for one in claims if one.get("paper", "") == paper]) for paper in groups
+        },
         "outcomes": ("confirmed", "refuted", "undecided"),
         "kinds": KINDS,
         "coverage": coverage,
@@ -113,9 +115,9 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
     }
 
 
-def _source(claims: list[dict], paper: str) -> dict[str, str]:
-    """The work that most claims of a paper cite, and how it is spoken of."""
-    cited = Counter(work for one in claims if one.get("paper", "") == paper for work in works([one["citation"]]))
+def source(citations: Iterable[str]) -> dict[str, str]:
+    """The work that most citations name, and how it is spoken of."""
+    cited = Counter(work for citation in citations for work in works([citation]))
     work = cited.most_common(1)[0][0] if cited else ""
     return {"work": work, "short": spoken(work)}
 
@@ -134,10 +136,12 @@ def evidence(studies: list[dict], ledger: dict) -> dict[str, list[tuple[dict, di
         told |= {(statement, name): how for statement, how in same for name in item["studies"] if name in by_name}
     found: dict[str, list[tuple[dict, dict]]] = {}
     for (statement, name), how in told.items():
-        said = _words(statement, how)
-        nearest = max(drawn[name], key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
-        found.setdefault(statement, []).append((by_name[name], nearest))
+        found.setdefault(statement, []).append((by_name[name], _nearest(_words(statement, how), drawn[name])))
     return found
+
+
+def _nearest(said: set[str], figures: list[dict]) -> dict:
+    return max(figures, key=lambda one: [len(said & _words(*(one[part] for part in parts))) for parts in _TOLD])
 
 
 def _words(*texts: str) -> set[str]:

@@ -31,7 +31,7 @@ def _flows(lab: Lab) -> tuple[Figure, Figure]:
         Line("smooth margin", depth, deficits(smooth_margins(flow), flow, reference)),
         Line("margin", depth, deficits(normalised_margins(flow), flow, reference)),
         Line("smooth margin, logistic loss", -twin.log_excess[1:], deficits(smooth_margins(twin), twin, reference)),
-        Line("H(p)", depth, np.full(len(depth), mean), "prediction"),
+        Line("entropy H(p)", depth, np.full(len(depth), mean), "prediction"),
         Line("H(p) + log max p", depth, np.full(len(depth), mean + np.log(top)), "prediction"),
     )
     late = flow.log_time[-40:]
@@ -39,8 +39,8 @@ def _flows(lab: Lab) -> tuple[Figure, Figure]:
         Line("gradient flow", flow.log_time[1:], reference.margin - smooth_margins(flow)[1:]),
         Line("H(p) margin / log t", late, mean * reference.margin / late, "prediction"),
     )
-    title, axes = "Margin deficit times norm tends to an entropy", ("-log L", "(best margin - margin) |w|")
-    caption = "Along the gradient flow, until the loss is e^-100000. Dashed: the predicted limits."
+    title, axes = "The margin is approached at the constant that theory names", ("-log L", "(best margin - margin) |w|")
+    caption = "How far the flow stays below the best margin, times its norm, until the loss is e^-100000. Dashed: the limits that theory predicts, an entropy and its value with the largest multiplier."
     rate, rate_axes = "The 1/log t rate with its constant", ("log t", "best margin - smooth margin")
     rate_caption = "Deficit of the smooth margin against physical time; dashed, the predicted tail."
     return (

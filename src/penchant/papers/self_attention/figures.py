@@ -94,7 +94,7 @@ def curve_figures(lab: Lab, name: str) -> tuple[Figure, ...]:
         ("value", "the loss itself", "L", "linear", lambda run: infimum + np.exp(run.log_excess),
          f"All curves end at the infimum {infimum:.6g}: what they still differ by is in the log excess."),
         ("loss", "log excess", "-log(L - L*)", "log", lambda run: -run.log_excess,
-         "Everything below -36 is invisible to ordinary code."),
+         "Everything above 36 is invisible to ordinary code."),
         ("norm", "norm of W", "norm", "log", lambda run: run.norm,
          "Like t for normalised and Polyak steps, t^2 with dual acceleration, log t for gradient descent and under a cap."),
         ("optimal-attention", "attention on the optimal token", "s_opt, mean over samples", "linear",

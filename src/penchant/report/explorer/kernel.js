@@ -633,7 +633,8 @@ function descend(at, params, { optimiser, size, steps, margin = Infinity, points
 
 // ---------------------------------------------------------------- the flow: extrapolated linearly implicit Euler in margin space
 
-const FLOW = { tolerance: 1e-7, marginTolerance: 1e-4, order: 4, shrink: 0.2, grow: 4, safety: 0.9, first: 1e4, stationary: 1e-6, smallest: 1e-14 };
+const FLOW = { tolerance: 1e-7, marginTolerance: 1e-4, shrink: 0.2, grow: 4, safety: 0.9, first: 1e4, stationary: 1e-6, smallest: 1e-14, exact: 1e-13, still: 1e-3, gross: 1e4, deaf: 4, brink: 1e-2, tail: 10, heard: 40 };
+const VALUE = [-1 / 6, 4, -13.5, 32 / 3], ERROR = [-1 / 6, 2, -4.5, 8 / 3]; // of 1, 2, 3 and 4 substeps in the extrapolated value, and in what that adds to one without the first
 
 const transposed = (rows, z) => {
   const found = new Float64Array(rows[0].length);
@@ -642,36 +643,57 @@ const transposed = (rows, z) => {
 };
 const plus = (x, y, a = 1) => x.map((value, k) => value + a * y[k]);
 
-/** log|grad L| and the speed of the clock, with their derivatives along the flow; the clock moves the logarithm of the norm. */
-function pace(at, params, reach) {
+/** What the clocks need to know of a point: the clock moves the logarithm of the norm, and time is an integral over it, or over -log(L - L*). */
+function pace(at, params, reach, clock) {
   const r = at.read(params), norm = length(params), speed = norm + reach, rows = at.jacobian(params);
   const tangent = r.slope.map((g) => -(speed / r.size) * g), rates = at.data.weightRates(r.margins, r);
   const turned = multiply(rates, multiply(rows, tangent)).map((w) => -w);
   const change = plus(transposed(rows, turned), at.net.pullRate(params, tangent, at.data.adjoint(r.weights.map((w) => -w))));
-  const rate = dot(r.slope, change) / (r.size * r.size);
-  return { logGradient: r.logScale + r.logNorm, rate, speed, speedRate: norm > 0 ? dot(tangent, params) / norm : speed };
+  const rate = dot(r.slope, change) / (r.size * r.size), steep = r.logNorm + (r.logScale - r.logExcess), fall = speed * Math.exp(steep);
+  const speedRate = norm > 0 ? dot(tangent, params) / norm : speed;
+  return {
+    r, rows, rates, norm, speed, steep, logGradient: r.logScale + r.logNorm,
+    curves: [
+      { x: clock, own: Math.log(speed), slope: speedRate / speed - rate },
+      { x: -r.logExcess, own: -steep, slope: -(2 * rate + fall) / fall },
+    ],
+  };
 }
 
-const RADAU = [
-  { nodes: [(4 - Math.sqrt(6)) / 10, (4 + Math.sqrt(6)) / 10, 1] },
-  { nodes: [1 / 3, 1] },
-].map(({ nodes }) => {
-  const n = nodes.length, powers = nodes.map((u) => nodes.map((_, j) => u ** j));
-  const columns = nodes.map((_, k) => factorise(powers)(unit(n, k))); // columns of the inverse
-  return { nodes, matrix: nodes.map((u) => nodes.map((_, k) => nodes.reduce((sum, _, j) => sum + (u ** (j + 1) / (j + 1)) * columns[k][j], 0))) };
+const LEGENDRE = Array.from({ length: 24 }, (_, k) => { // nodes and weights of Gauss on [0, 1], by Newton
+  let x = Math.cos((Math.PI * (k + 0.75)) / 24.5), rate = 0;
+  for (let turn = 0; turn < 8; turn++) {
+    let [before, now] = [1, x];
+    for (let n = 2; n <= 24; n++) [before, now] = [now, ((2 * n - 1) * x * now - (n - 1) * before) / n];
+    rate = (24 * (x * now - before)) / (x * x - 1);
+    x -= now / rate;
+  }
+  return [(1 + x) / 2, 1 / ((1 - x * x) * rate * rate)];
 });
 
-/** p = t |grad L| at the end of a step, by two collocations; their difference is its error. */
-function advanceTime(progress, before, after, h) {
-  const ends = RADAU.map(({ nodes, matrix }) => {
-    const change = after.logGradient - before.logGradient;
-    const rate = nodes.map((u) => (6 * u * (1 - u) * change) / h + (1 - u) * (1 - 3 * u) * before.rate + u * (3 * u - 2) * after.rate);
-    const speed = nodes.map((u) => (1 + 2 * u) * (1 - u) ** 2 * before.speed + u ** 2 * (3 - 2 * u) * after.speed + h * u * (1 - u) * ((1 - u) * before.speedRate - u * after.speedRate));
-    const system = matrix.map((row, i) => row.map((a, j) => (i === j ? 1 : 0) - h * rate[i] * a));
-    const slopes = factorise(system)(rate.map((a, i) => a * progress + speed[i]));
-    return progress + h * dot(matrix[matrix.length - 1], slopes);
-  });
-  return [ends[0], ends[0] - ends[1]];
+/** The integral of an integrand that is smooth in its logarithm, and its error: polynomials of degree 2 to 5 through both ends and an earlier point. */
+function integral(begin, end, earlier, rises, past) {
+  const width = end.x - begin.x, low = begin.own - end.own - rises, first = width * begin.slope, last = width * end.slope, bent = first + 2 * low + last;
+  const place = (earlier.x - begin.x) / width, seen = place > -10 && place < -0.1, at = seen ? place : -1;
+  const cubic = (u) => ((low + last) * (1 - u) - last) * (1 - u) + bent * u * (1 - u) ** 2, bump = (u) => (u * (1 - u)) ** 2;
+  const slope = last - 2 * (low + last) * (1 - at) + bent * (1 - at) * (1 - 3 * at), height = (earlier.own - end.own - past - cubic(at)) / bump(at);
+  const tilt = (width * earlier.slope - slope - height * 2 * at * (1 - at) * (1 - 2 * at)) / bump(at), part = Math.min(1, FLOW.heard / Math.abs(low));
+  const sums = [0, 0, 0, 0];
+  for (const [node, weight] of LEGENDRE) {
+    const u = 1 - part * node, parabola = ((low + last) * (1 - u) - last) * (1 - u), quartic = cubic(u) + height * bump(u);
+    [parabola, cubic(u), quartic, quartic + tilt * bump(u) * (u - at)].forEach((power, k) => { sums[k] += width * part * weight * Math.exp(power); });
+  }
+  const [rough, plain, finer, finest] = sums.map((sum) => Math.exp(end.own) * sum), miss = Math.abs(plain - rough), less = Math.abs(finest - finer);
+  const [found, error] = seen && less < miss ? [finest, less] : [plain, miss], rounding = 16 * EPS * Math.abs(end.x) * Math.exp(end.own + Math.max(low, 0));
+  return width > 0 && Number.isFinite(found) && Number.isFinite(error) ? [found, error + rounding] : [0, Infinity];
+}
+
+/** p = t |grad L| at the end of a step by both integrals, which have to agree, and its error. */
+function advanceTime(progress, before, after, earlier) {
+  const rises = before.logGradient - after.logGradient, past = earlier.logGradient - after.logGradient;
+  const [[one, miss], [other, less]] = [0, 1].map((k) => integral(before.curves[k], after.curves[k], earlier.curves[k], rises, past));
+  const apart = Math.abs(one - other);
+  return [progress * Math.exp(-rises) + (less < miss ? other : one), apart <= miss + less ? Math.min(miss, less) : apart];
 }
 
 function progressed(progress, arc, change) {
@@ -680,10 +702,10 @@ function progressed(progress, arc, change) {
 }
 
 /** The linearisation at the start of a step, in margin space. */
-function freeze(at, params, r, speed) {
-  const rows = at.jacobian(params), direction = r.slope.map((g) => g / r.size), heading = multiply(rows, direction);
+function freeze({ r, rows, rates, speed }) {
+  const direction = r.slope.map((g) => g / r.size), heading = multiply(rows, direction);
   const gram = rows.map((a, i) => Float64Array.from(rows, (b, j) => dot(a, b) - heading[i] * heading[j]));
-  const curvature = at.data.weightRates(r.margins, r).map((row) => row.map((x) => -x)), w = r.weights, square = dot(w, w);
+  const curvature = rates.map((row) => row.map((x) => -x)), w = r.weights, square = dot(w, w);
   const sums = transposed(curvature, w.map((x) => x / square)); // multiples of the weights drop out of the projection
   curvature.forEach((row, i) => { for (let j = 0; j < row.length; j++) row[j] -= w[i] * sums[j]; });
   const product = curvature.map((row) => transposed(gram, row));
@@ -715,119 +737,86 @@ function substeps(at, state, frozen, first, reach, h, count) {
   return { params, progress, dual };
 }
 
-const refine = (a, b, ratio) => ({
-  params: a.params.map((x, k) => x + (x - b.params[k]) / ratio), dual: a.dual.map((x, k) => x + (x - b.dual[k]) / ratio),
-  progress: a.progress + (a.progress - b.progress) / ratio,
-});
-
-function extrapolate(row) {
-  let value = row[row.length - 1], error = value;
-  for (let i = 1; i < FLOW.order; i++) {
-    row = row.slice(1).map((one, k) => refine(one, row[k], (k + i + 1) / (k + 1) - 1));
-    const last = row[row.length - 1];
-    error = { params: plus(last.params, value.params, -1), progress: last.progress - value.progress };
-    value = last;
-  }
-  return [value, error];
+function extrapolate(columns) {
+  const sum = (factors, name) => columns[0][name].map((_, k) => columns.reduce((total, one, j) => total + factors[j] * one[name][k], 0));
+  const time = (factors) => columns.reduce((total, one, j) => total + factors[j] * one.progress, 0);
+  return [{ params: sum(VALUE, "params"), dual: sum(VALUE, "dual"), progress: time(VALUE) }, { params: sum(ERROR, "params"), progress: time(ERROR) }];
 }
 
-/** One step of length h, and its error relative to the tolerances. */
-function attempt(at, state, reach, floor, h) {
-  const r = at.read(state.params), frozen = freeze(at, state.params, r, length(state.params) + reach), columns = [];
-  for (let count = 1; count <= FLOW.order; count++) columns.push(substeps(at, state, frozen, r, reach, h, count));
-  const [gained, error] = extrapolate(columns);
-  const next = { params: plus(state.params, gained.params), progress: gained.progress, dual: plus(state.dual, gained.dual) };
-  const [progress, miss] = advanceTime(state.progress, pace(at, state.params, reach), pace(at, next.params, reach), h);
-  const trusted = Math.abs(next.progress - progress) <= Math.abs(miss) && Math.abs(error.progress) < Math.abs(miss);
-  if (!trusted) [next.progress, error.progress] = [progress, miss];
-  const seen = at.read(next.params), shift = multiply(at.jacobian(next.params), error.params);
-  const total = seen.weights.reduce((sum, w) => sum + Math.abs(w), 0), shares = seen.weights.map((w) => Math.abs(w) / total);
-  const mean = dot(shares, shift), spread = Math.sqrt(shares.reduce((sum, s, k) => sum + s * (shift[k] - mean) ** 2, 0));
-  const rounding = 64 * EPS * largest(seen.margins);
+/** One step of length h, its error relative to the tolerances, and what is `left` of the terms of the slope, which cancel at a minimum. */
+function attempt(at, here, reach, floor, h) {
+  const { pace: begin, params } = here, { r } = begin, frozen = freeze(begin), columns = [];
+  for (let count = 1; count <= VALUE.length; count++) columns.push(substeps(at, here, frozen, r, reach, h, count));
+  const [gained, error] = extrapolate(columns), moved = plus(gained.params, here.rest), there = plus(params, moved), clock = here.clock + h;
+  const rest = moved.map((x, k) => x - (there[k] - params[k])), end = pace(at, there, reach, clock), seen = end.r;
+  let [progress, miss] = advanceTime(here.progress, begin, end, here.earlier);
+  if (Math.abs(gained.progress - progress) <= miss && Math.abs(error.progress) < miss) [progress, miss] = [gained.progress, error.progress];
+  const shift = multiply(end.rows, error.params), total = seen.weights.reduce((sum, w) => sum + Math.abs(w), 0), shares = seen.weights.map((w) => Math.abs(w) / total);
+  const mean = dot(shares, shift), spread = Math.sqrt(shares.reduce((sum, s, k) => sum + s * (shift[k] - mean) ** 2, 0)), rounding = 64 * EPS * largest(seen.margins);
+  const left = r.size / r.weights.reduce((sum, w, k) => sum + Math.abs(w) * length(begin.rows[k]), 0);
   const parts = [
-    length(error.params) / (FLOW.tolerance * Math.max(length(next.params), floor)),
-    spread / (FLOW.marginTolerance + rounding),
-    Math.abs(error.progress) / ((FLOW.tolerance + rounding) * Math.abs(next.progress)),
+    length(error.params) / (FLOW.tolerance * Math.max(end.norm, floor)),
+    spread / (FLOW.marginTolerance * (smallest(seen.margins) > 0 ? 1 : left) + rounding),
+    Math.abs(miss) / ((FLOW.tolerance + rounding / left ** 2) * Math.abs(progress)),
   ];
-  return { next, seen, error: Math.max(...parts) };
+  const next = { params: there, rest, progress, dual: plus(here.dual, gained.dual), clock, pace: end, earlier: begin };
+  const finite = [seen.logExcess, end.norm, progress, ...seen.margins].every(Number.isFinite);
+  return { next, left, finite, error: dot(seen.slope, r.slope) < 0 ? Infinity : Math.max(...parts) }; // against the motion it began with: across a minimum
 }
 
-function brent(f, a, b, fa, fb, tolerance) {
-  let [c, fc, d, e] = [a, fa, b - a, b - a];
-  for (let k = 0; k < 100; k++) {
-    if (fb * fc > 0) [c, fc, d, e] = [a, fa, b - a, b - a];
-    if (Math.abs(fc) < Math.abs(fb)) [a, b, c, fa, fb, fc] = [b, c, b, fb, fc, fb];
-    const close = 2 * EPS * Math.abs(b) + tolerance / 2, m = (c - b) / 2;
-    if (Math.abs(m) <= close || fb === 0) return b;
-    if (Math.abs(e) >= close && Math.abs(fa) > Math.abs(fb)) {
-      const s = fb / fa;
-      let p, q;
-      if (a === c) [p, q] = [2 * m * s, 1 - s];
-      else {
-        const t = fa / fc, u = fb / fc;
-        [p, q] = [s * (2 * m * t * (t - u) - (b - a) * (u - 1)), (t - 1) * (u - 1) * (s - 1)];
-      }
-      q = p > 0 ? -q : q;
-      p = Math.abs(p);
-      if (2 * p < Math.min(3 * m * q - Math.abs(close * q), Math.abs(e * q))) [e, d] = [d, p / q];
-      else [d, e] = [m, m];
-    } else [d, e] = [m, m];
-    [a, fa] = [b, fb];
-    b += Math.abs(d) > close ? d : Math.sign(m) * close;
-    fb = f(b);
-  }
-  return b;
+/** The length tried next between two on both sides of a level, each with how far it leads beyond: a secant, and at last the far side. */
+function between([[a, before], [b, after]], h) {
+  const low = Math.min(a, b), high = Math.max(a, b), width = FLOW.exact * h;
+  return high - low <= width ? high : Math.min(high - width / 2, Math.max(low + width / 2, b - (after * (b - a)) / (after - before)));
 }
 
 function flow(at, params, { margin = 1e6, steps = 20000 }, tell) {
-  const first = at.read(params), relative = first.logNorm + (first.logScale - first.logExcess);
-  const reach = Math.min(Math.exp(-relative), 1e3 * Math.exp(-first.logNorm)), begun = length(params), floor = begun > 0 ? begun : reach;
-  let state = { params: Float64Array.from(params), progress: 0, dual: new Float64Array(at.data.count) }, h = 1e-3, count = 0, status = "running";
-  const timed = (one) => {
-    const r = at.read(one.params);
-    return one.progress > 0 ? Math.log(one.progress) - (r.logScale + r.logNorm) : -Infinity;
-  };
-  const records = [view(at, 0, -Infinity, state.params, state.dual)];
+  const first = at.read(params), begun = length(params), beyond = (r) => (smallest(r.margins) - margin) / Math.max(1, margin);
+  const reach = Math.min(Math.exp(-(first.logNorm + (first.logScale - first.logExcess))), 1e3 * Math.exp(-first.logNorm)), floor = begun > 0 ? begun : reach;
+  const none = { logGradient: 0, curves: [0, 1].map(() => ({ x: 0, own: 0, slope: 0 })) };
+  const start = { params: Float64Array.from(params), rest: new Float64Array(params.length), progress: 0, dual: new Float64Array(at.data.count), clock: 0, earlier: none };
+  let here = { ...start, pace: pace(at, start.params, reach, 0) }, h = 1e-3, count = 0, status = "running", ends = null, deaf = 0, last = Infinity;
+  const records = [view(at, 0, -Infinity, here.params, here.dual)];
   if (!Number.isFinite(first.logNorm)) return { records, status: "zero_gradient" };
-  if (smallest(first.margins) >= margin) return { records, status: "reached_target" };
-  while (h * (length(state.params) + reach) > FLOW.first * floor) h *= FLOW.shrink;
-  const power = -1 / FLOW.order;
+  if (beyond(first) >= 0) return { records, status: "reached_target" };
+  while (h * here.pace.speed > FLOW.first * floor) h *= FLOW.shrink;
   while (status === "running") {
-    let tried = attempt(at, state, reach, floor, h);
-    const { error } = tried, now = smallest(at.read(state.params).margins);
-    const finite = [tried.seen.logExcess, tried.next.progress, ...tried.seen.margins, ...tried.next.params].every(Number.isFinite);
-    if (!(error <= 1 && finite)) {
-      h *= Number.isFinite(error) && error > 1 ? Math.max(FLOW.shrink, FLOW.safety * error ** power) : FLOW.shrink;
-      status = stuck(at, state, h, reach, floor, now);
+    const used = ends ? between(ends, h) : h, { next, left, finite, error } = attempt(at, here, reach, floor, used);
+    if (!ends && !(error <= 1 && finite)) {
+      h *= Number.isFinite(error) && error > 1 ? Math.max(FLOW.shrink, FLOW.safety * error ** -0.25) : FLOW.shrink;
+      deaf = Number.isFinite(error) && error > last ? deaf + 1 : 0;
+      last = error;
+      status = stuck(here.pace, h, floor, left, error, deaf);
       continue;
     }
-    let used = h;
-    const then = smallest(tried.seen.margins);
-    if (now < margin && margin <= then) {
-      const miss = (one) => smallest(attempt(at, state, reach, floor, one).seen.margins) - margin;
-      if (then > margin) used = brent(miss, 0, h, now - margin, then - margin, 1e-13 * h);
-      tried = used === h ? tried : attempt(at, state, reach, floor, used);
-      status = "reached_target";
+    const far = finite ? beyond(next.pace.r) : -1e3, landed = far >= 0 && (far <= 4 * EPS || (ends && Math.abs(ends[0][0] - ends[1][0]) <= FLOW.exact * h));
+    if (!landed && (ends || far >= 0)) { // on the way to the level: an end that stays counts less
+      const now = [used, far - 2 * EPS], latest = ends?.[1];
+      const older = !ends ? [0, beyond(here.pace.r)] : latest[1] * now[1] < 0 ? latest : [ends[0][0], (ends[0][1] * latest[1]) / (latest[1] + now[1])];
+      ends = [older, now];
+      continue;
     }
-    state = tried.next;
+    [here, ends, deaf, last] = [next, null, 0, Infinity];
     count++;
-    h *= Math.min(FLOW.grow, Math.max(FLOW.shrink, FLOW.safety * Math.max(error, 1e-8) ** power));
-    if (status === "running" && EPS * largest(tried.seen.margins) > RESOLUTION) status = "resolution_exhausted";
-    if (status === "running" && count >= steps) status = "out_of_steps";
-    records.push(view(at, count, timed(state), state.params, state.dual));
-    if (tell) tell(Math.min(0.99, Math.log1p(Math.max(0, then)) / Math.log1p(margin)));
+    const { r } = here.pace;
+    if (landed) status = "reached_target";
+    else if (EPS * largest(r.margins) > RESOLUTION) status = "resolution_exhausted";
+    else if (count >= steps) status = "out_of_steps";
+    else h *= Math.min(FLOW.grow, Math.max(FLOW.shrink, FLOW.safety * Math.max(error, 1e-8) ** -0.25));
+    records.push(view(at, count, here.progress > 0 ? Math.log(here.progress) - here.pace.logGradient : -Infinity, here.params, here.dual));
+    if (tell) tell(Math.min(0.99, Math.log1p(Math.max(0, smallest(r.margins))) / Math.log1p(margin)));
   }
   return { records, status };
 }
 
-/** Why a flow whose step was refused cannot go on. */
-function stuck(at, state, h, reach, floor, margin) {
-  const r = at.read(state.params), lengths = at.jacobian(state.params).map(length);
-  const left = r.size / r.weights.reduce((sum, w, k) => sum + Math.abs(w) * lengths[k], 0), rounding = EPS * at.data.count;
-  if (left <= rounding || (left * FLOW.tolerance <= rounding && left < FLOW.stationary && margin <= 0)) return "settled";
-  const norm = length(state.params);
-  if (h < FLOW.smallest && h * (norm + reach) < FLOW.smallest * Math.max(norm, floor)) return left < FLOW.stationary ? "settled" : "step_failed";
-  return "running";
+/** Why a flow whose step was refused cannot go on. An error that grows as steps get shorter is rounding, and so is a gross one of a tiny step. */
+function stuck({ r, norm, speed, steep }, h, floor, left, error, deaf) {
+  const size = Math.max(norm, floor), moved = h * speed, margin = smallest(r.margins), rounding = EPS * r.margins.length;
+  const lost = left * FLOW.tolerance <= rounding && left < FLOW.stationary && margin <= 0, tiny = h < FLOW.smallest && moved < FLOW.smallest * size;
+  const loud = (deaf >= FLOW.deaf && moved < FLOW.brink * size) || (Number.isFinite(error) && error > FLOW.gross && FLOW.gross * moved < size);
+  if (left <= rounding || (lost && Math.exp(steep) * size < FLOW.still)) return "settled";
+  if (lost || (loud && margin > FLOW.tail)) return "resolution_exhausted";
+  return !tiny ? "running" : left < FLOW.stationary ? "settled" : "step_failed";
 }
 
 // ---------------------------------------------------------------- the flow on regressions, in its n dual variables and in log t
@@ -891,7 +880,7 @@ function ordinary(at, params, options, bits) {
     const here = length(slope), miss = here > 0 ? length(slope.map((g, k) => g / here - exact.slope[k] / exact.size)) : 1;
     if (lastly.has(count) || miss >= 1) records.push({ ...view(at, count, NaN, params, exact.weights), miss });
     const margin = smallest(exact.margins);
-    if (!data.attained && !(miss < 1)) died = { margin, steps: count, why: here > 0 ? "its gradient points nowhere: rounding noise" : "its gradient is exactly 0" };
+    if (!data.attained && !(miss < 1)) died = { margin, steps: count, why: here > 0 ? "its gradient is rounding noise" : "its gradient is exactly 0" };
     else if (!(size > 0)) died = data.attained ? null : { margin, steps: count, why: "the square of its gradient underflows, and dividing by 0 gives no direction" };
     if (died || !(size > 0) || margin >= (options.margin || Infinity)) break;
     const norm = length(params), stride = options.size, fake = { slope, size, logNorm: Math.log(size), logScale: 0, logExcess: Math.log(value), weights: exact.weights };

@@ -82,7 +82,7 @@ function begin() {
     busy = false;
     byId("progress").value = 1;
     if (data.id === sent) finish(data);
-    if (waiting) { const spec = waiting; waiting = null; send(spec); }
+    if (waiting) { const spec = waiting; waiting = null; document.body.dataset.state = "running"; send(spec); }
   };
 }
 
