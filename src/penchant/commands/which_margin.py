@@ -22,8 +22,7 @@ from ..papers.which_margin.comparison import THETA, Comparison, best_margins, co
 from ..references.base import Solution
 from ..settings.base import Data, Setting
 from ..settings.classification import Multiclass
-from ..settings.losses import CrossEntropy
-from ..theory.base import Prediction, choose, norm_of
+from ..theory.base import Prediction, choose, made_of, norm_of
 from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.flags import refuse
 from ..training.train import train
@@ -125,7 +124,7 @@ def _default_steps(options: Namespace, setting: Setting) -> None:
     if row is None or not options.step_size is options.step_decay is None:
         return
     entries = np.asarray(getattr(data, "inputs", np.zeros((1, 1))))
-    if options.optimiser == "gd" and isinstance(data, Multiclass) and isinstance(setting.loss, CrossEntropy):
+    if options.optimiser == "gd" and made_of(setting, Multiclass) and setting.loss.kind == "cross-entropy":
         options.step_size = 2 * float(np.exp(setting.shift)) / float(np.linalg.norm(entries, 2)) ** 2
     if table.DECAY not in row.takes:
         return
