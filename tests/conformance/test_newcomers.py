@@ -51,6 +51,7 @@ np.savez("points.npz", inputs=[[2.0, 0.5], [0.1, -1.0]], labels=[1, -1])
 with contextlib.redirect_stdout(io.StringIO()) as told:
     assert main(["train", "points.npz", "--optimiser", "rows", "--steps", "5"]) == 0
     assert main(["train", "points.npz", "--optimiser", "stride", "--steps", "5"]) == 0
+    assert main(["which-margin", "points.npz", "--optimiser", "rows", "--steps", "5"]) == 0
 assert "no prediction: No theorem of the catalogue covers Descent in the LongestRow norm" in told.getvalue()
 assert "to decide  more steps (" in told.getvalue(), told.getvalue()
 """

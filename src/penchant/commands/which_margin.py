@@ -3,6 +3,7 @@
 import inspect
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import ArgumentError, DataFileError, MissingExtra
+from ..errors import ArgumentError, DataFileError, MissingExtra, UnknownLimit
 from ..exhibits import Finding, Result
 from ..files import check_writable
 from ..optimisers import table
@@ -162,7 +163,9 @@ def _run(
 
         return follow_torch(setting, optimiser, start, _STEPS if options.steps is None else options.steps), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
-    prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
+    prediction = None
+    with suppress(UnknownLimit):  # of a geometry of the user's own
+        prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
     with progress() as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]
