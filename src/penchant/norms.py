@@ -372,6 +372,7 @@ def least_products(
     raise PenchantError("The sign-product program was not solved: too many sign products.")
 
 
+STEEPEST = L2, Entrywise, Schatten, Hybrid  # norms of steps whose maximum margin `norm_margin` finds
 _NAMED = {"frobenius": L2, "l2": L2, "l1": L1, "max": Linf, "linf": Linf, "spectral": Spectral, "nuclear": Nuclear}
 
 

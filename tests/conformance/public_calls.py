@@ -21,6 +21,7 @@ NOT_CALLED = {  # constants, and errors and results that penchant makes and nobo
         "Infimum",
         "Verdict",
         "Case",
+        "Dataset",
     ),
 }
 INPUTS, LABELS = [[2.0, 0.5, 0.1], [0.1, -1.0, 0.3]], [1, -1]

@@ -32,7 +32,9 @@ def row_descent(length: object) -> Descent:
 
     return Descent(Normalised(positive(length, "length", "row_descent")), LongestRow())
 '''
-ROW = '    Row("rows", "base.row_descent", (SIZE,), _tiny, combines=False),\n'
+ROW = """    Row("rows", "base.row_descent", (SIZE,), _tiny, combines=False),
+    Row("stride", "base.normalised_descent", (SIZE,), _tiny),
+"""
 USE_OPTIMISER = """
 import penchant as pt
 from penchant.optimisers.base import row_descent
@@ -43,6 +45,15 @@ from penchant.training import flags
 from penchant.optimisers.table import OPTIMISERS, Given
 assert OPTIMISERS["rows"].make(Given(0.01)) == row_descent(0.01)
 assert "rows" in flags.OPTIMISERS["own"]
+import contextlib, io, numpy as np
+from penchant.cli import main
+np.savez("points.npz", inputs=[[2.0, 0.5], [0.1, -1.0]], labels=[1, -1])
+with contextlib.redirect_stdout(io.StringIO()) as told:
+    assert main(["train", "points.npz", "--optimiser", "rows", "--steps", "5"]) == 0
+    assert main(["train", "points.npz", "--optimiser", "stride", "--steps", "5"]) == 0
+    assert main(["which-margin", "points.npz", "--optimiser", "rows", "--steps", "5"]) == 0
+assert "no prediction: No theorem of the catalogue covers Descent in the LongestRow norm" in told.getvalue()
+assert "to decide  more steps (" in told.getvalue(), told.getvalue()
 """
 PAPER = {
     "__init__.py": '''"""A toy."""
@@ -50,7 +61,7 @@ PAPER = {
 from ...lab import Paper
 from . import theorems
 
-PAPER = Paper("toy", "Nobody, A toy, 2026", __name__, theorems.THEOREMS, ("claims",), ("figures",))
+PAPER = Paper("toy", theorems.SOURCE, __name__, theorems.THEOREMS, ("claims",), ("figures",))
 ''',
     "theorems.py": '''"""The l2 maximum margin, for one more optimiser."""
 
@@ -58,10 +69,11 @@ from ...optimisers.base import Accelerated
 from ...theory.base import Theorem
 from ...theory.families.linear import MAX_MARGIN
 
+SOURCE = "Nobody, A toy, 2026"
 THEOREM = Theorem(
     "toy",
     "Acceleration finds the maximum margin.",
-    "Nobody, Theorem 1",
+    f"{SOURCE}, Theorem 1",
     MAX_MARGIN,
     lambda optimiser: isinstance(optimiser, Accelerated),
     rate="unknown",
@@ -82,9 +94,10 @@ def half(lab: Lab, parts: int = 2) -> float:
 from ...lab import Lab, claim
 from ...verdict import Verdict, at_most
 from .evidence import half
+from .theorems import SOURCE
 
 
-@claim("toy/halves", "Nobody, Theorem 1", "proved")
+@claim("toy/halves", f"{SOURCE}, Theorem 1", "proved")
 def halves(lab: Lab, planted: bool) -> Verdict:
     "Two halves are at most one."
     return at_most(half(lab) + half(lab), 0.9 if planted else 1.0, "sum")
@@ -103,6 +116,8 @@ from penchant.testing import check_theorem
 points = pt.Setting(pt.Classification([[2.0, 0.5], [0.1, -1.0]], [1, -1]), pt.Direct(), pt.Logistic())
 assert pt.predict(points, pt.Accelerated(0.1)).theorem.name == "toy"
 check_theorem(paper.theorems[0], points, pt.Accelerated(0.1))
+from penchant.cli import main
+assert main(["coverage", "toy"]) == 0
 """
 
 
@@ -183,4 +198,7 @@ def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path, pa
         (package / "papers" / "toy" / name).write_text(text)
     contents = package / "papers" / "__init__.py"
     contents.write_text(contents.read_text().replace('    "notes",\n', '    "notes",\n    "toy",\n'))
-    run(tmp_path, "import jax; jax.config.update('jax_enable_x64', True)\n" + USE_OPTIMISER + USE_PAPER)
+    use = "import jax; jax.config.update('jax_enable_x64', True)\n" + USE_PAPER
+    assert run(tmp_path, use + USE_OPTIMISER) == "toy: no items.txt, which would list what needs a check\n"
+    (package / "papers" / "toy" / "items.txt").write_text("Theorem 1 | two halves |\nLemma 1 | none | an identity\n")
+    assert "toy: 2 items, 1 checked, 1 explained, 0 missing" in run(tmp_path, use)

@@ -251,3 +251,13 @@ def test_another_seed_is_the_same_program():
     for make in (lambda seed: Minibatch(SAMPLE, 10, seed=seed), lambda seed: FreshBatches(PROBLEM, 10, 2, seed)):
         assert jax.tree.structure(make(1)) == jax.tree.structure(make(2))
         assert str(make(1).draws(3)) != str(make(2).draws(3)) == str(make(2).draws(3))
+
+
+def test_a_run_is_printed_as_other_runs_are():
+    run = train_attention(Population(PROBLEM), plain(0.1), START, steps=3, recorder=Every(1))
+    assert str(run) == f"status     {run.status.name}: {run.status.message}\n{run.lines()[1]}"
+    assert run.lines()[1].startswith(f"run        3 steps, loss {run.loss[-1]:.8g}, gradient ")
+    assert (repr(run), run._repr_html_()[:15]) == (
+        "<AttentionRun of 3 steps, 4 records: out_of_steps>",
+        "<pre>status    ",
+    )

@@ -23,12 +23,13 @@ from ..errors import (
     UnknownLimit,
 )
 from ..optimisers.base import turns_at
+from ..optimisers.table import LAYER_RULES
 from ..papers import predict as predicted
-from ..references.base import Interpolant, Solution
+from ..references.base import Solution
 from ..settings.base import Setting
 from ..settings.classification import Classification
-from ..settings.parametrisations import trains_weight
-from ..theory.base import Prediction
+from ..settings.parametrisations import Direct, Gram, trains_weight
+from ..theory.base import Prediction, made_of
 from ..theory.describe import describe, lines, proof_lines
 from ..theory.judge import MARGIN, excess
 from ..training.asked import Trainer, budget, longest_feature, optimiser_of, watched
@@ -84,12 +85,14 @@ def _foresee(options: Namespace, setting: Setting, optimiser: Trainer, start: Py
         with proving(options) as calls:
             prediction = _predict(setting, optimiser, start)
         return _Foreseen(prediction, proof=save_proof(prediction.reference, calls, options))
-    except (FiniteLimit, *INFEASIBLE, *UNDECIDED, UnknownLimit) as error:
-        found = _Foreseen(None, f"no prediction: {error}", not isinstance(error, INFEASIBLE))
-    if not found.separable and options.margin is not None:
-        wanted, fix = "one that a run can reach", f"leave it out, or name a time: --log-time 20\n  Why: {found.why}"
+    except (FiniteLimit, *UNDECIDED, UnknownLimit) as error:
+        return _Foreseen(None, f"no prediction: {error}")
+    except INFEASIBLE as error:
+        why = f"no prediction: {error}"
+    if options.margin is not None:
+        wanted, fix = "one that a run can reach", f"leave it out, or name a time: --log-time 20\n  Why: {why}"
         raise ArgumentError("--margin", "penchant train", wanted, f"{options.margin:g}, beyond any run,", fix)
-    return found
+    return _Foreseen(None, why, separable=False)
 
 
 def train(options: Namespace) -> Trained:
@@ -141,9 +144,8 @@ def would_decide(case: "Case", options: Namespace) -> str:
     if run.setting.data.attained and options.optimiser in _CIRCLING:
         return f"not more steps: those of {options.optimiser} do not shrink with the gradient: --optimiser flow, or gd"
     if not isinstance(prediction.reference, Solution):
-        flow = isinstance(prediction.reference, Interpolant) and options.optimiser != "flow"
         more = f"more steps: --steps {10 * max(1, int(run.steps[-1]))}"
-        return f"--optimiser flow, which ends by itself, or {more}" if flow else more
+        return more if options.optimiser == "flow" else f"--optimiser flow, which ends by itself, or {more}"
     if not prediction.reference.certified:
         return "no run: the reference itself is not known well enough"
     if prediction.separation / 10 < _CLOSE:
@@ -163,16 +165,15 @@ def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> 
             return f"not a longer run: the norm has all but stopped falling, {found:.3g} above its minimum: another start (--seed, --scale) or --widths"
         target = max(target, margin * 1.5 * (found / bound) ** (1 / pace))
     state = f"smallest margin {margin:.3g}" + (", the data are not separated yet" if margin <= 0 else "")
-    flow = f"--optimiser flow --margin {max(target, 10 * margin):.0f}"
+    longer = f"--margin {max(target, 10 * margin):.0f}"
     if options.optimiser == "flow":
-        return f"a longer flow ({state}): --margin {max(target, 10 * margin):.0f}"
-    falls = options.optimiser in (*_CIRCLING, "polyak", "adam") and target < turns_at(prediction.optimiser)
-    if falls:  # margins grow like the sum of the steps
-        slower = 1 / max(0.2, 1 - (options.step_decay or 0))
-        more = steps * (max(2.0, target / margin) if margin > 0 else 10.0) ** slower
-        return f"more steps ({state}; wanted: about {target:.0f}): --steps {float(f'{more:.1g}'):.0f}"
-    pace = f"steps of a constant size gain margin like log t, and {target:.0f} takes about e^{target:.0f} of them"
-    return f"{flow}, or --optimiser ngd{_steps(prediction, target)} ({state}; {pace})"
+        return f"a longer flow ({state}): {longer}"
+    if options.optimiser in ("gd", *LAYER_RULES) or target >= turns_at(prediction.optimiser):
+        pace = f"steps of a constant size gain margin like log t, and {target:.0f} takes about e^{target:.0f} of them"
+        return f"--optimiser flow {longer}, or --optimiser ngd{_steps(prediction, target)} ({state}; {pace})"
+    slower = 1 / max(0.2, 1 - (options.step_decay or 0))  # margins of the others grow like the sum of their steps
+    more = steps * (max(2.0, target / margin) if margin > 0 else 10.0) ** slower
+    return f"more steps ({state}; wanted: about {target:.0f}): --steps {float(f'{more:.1g}'):.0f}"
 
 
 def _pace(case: "Case", prediction: Prediction, found: float) -> float:
@@ -195,7 +196,7 @@ def _steps(prediction: Prediction, target: float) -> str:
 
 def instead(setting: Setting) -> str:
     """What training a linear model does on data that no direction separates (Ji, Telgarsky 2019)."""
-    if not (isinstance(setting.data, Classification) and trains_weight(setting)):
+    if not made_of(setting, Classification, Direct, Gram):
         return ""
     from ..references.logistic import logistic_limit
 

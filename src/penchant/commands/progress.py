@@ -13,14 +13,14 @@ _WIPE = "\r\033[K"
 
 
 @contextmanager
-def spinner(text: str, after: float = 0.4) -> Iterator[None]:
+def spinner(text: str) -> Iterator[None]:
     """A turning line from half a second on, for terminals only: imports and compiled code have nothing else to show. It ends with the block, or where
     progress is told."""
     if not sys.stderr.isatty():
         yield
         return
     _STOP.clear()
-    thread = threading.Thread(target=_spin, args=(text, after), daemon=True)
+    thread = threading.Thread(target=_spin, args=(text,), daemon=True)
     thread.start()
     try:
         yield
@@ -29,8 +29,8 @@ def spinner(text: str, after: float = 0.4) -> Iterator[None]:
         thread.join()
 
 
-def _spin(text: str, wait: float) -> None:
-    turn = 0
+def _spin(text: str) -> None:
+    turn, wait = 0, 0.4
     while not _STOP.wait(wait):
         print(f"\r{'|/-'[turn % 3]} {text}", end="", file=sys.stderr, flush=True)
         turn, wait = turn + 1, 0.15

@@ -97,8 +97,10 @@ def _covered(paper: Paper, row: dict, verdicts: Mapping[str, str]) -> dict:
 
 def list_coverage(options: Namespace) -> Said:
     """`coverage` on the command line; 1 where an item has no check."""
-    rows = coverage(find_papers(tuple(options.papers)))
-    return Said(rows, _coverage_lines(rows), int(any(row["status"] == "missing" for row in rows)))
+    papers = find_papers(tuple(options.papers))
+    rows = coverage(papers)
+    bare = [f"{one.name}: no items.txt, which would list what needs a check" for one in papers if not items(one)]
+    return Said(rows, [*_coverage_lines(rows), *bare], int(any(row["status"] == "missing" for row in rows)))
 
 
 def _coverage_lines(rows: list[dict]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import inspect
 import math
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import ArgumentError, DataFileError, MissingExtra
+from ..errors import ArgumentError, DataFileError, MissingExtra, UnknownLimit
 from ..exhibits import Finding, Result
 from ..files import check_writable
 from ..optimisers import table
@@ -23,8 +24,7 @@ from ..papers.which_margin.comparison import THETA, Comparison, best_margins, co
 from ..references.base import Solution
 from ..settings.base import Data, Setting
 from ..settings.classification import Multiclass
-from ..settings.losses import CrossEntropy
-from ..theory.base import Prediction, choose, norm_of
+from ..theory.base import Prediction, choose, made_of, norm_of
 from ..theory.uniqueness import uniqueness
 from ..training.asked import Until, budget, longest_feature, optimiser_of
 from ..training.flags import refuse
@@ -146,7 +146,7 @@ def _default_steps(options: Namespace, setting: Setting) -> None:
     if row is None or not options.step_size is options.step_decay is None:
         return
     entries = np.asarray(getattr(data, "inputs", np.zeros((1, 1))))
-    if options.optimiser == "gd" and isinstance(data, Multiclass) and isinstance(setting.loss, CrossEntropy):
+    if options.optimiser == "gd" and made_of(setting, Multiclass) and setting.loss.kind == "cross-entropy":
         options.step_size = 2 * float(np.exp(setting.shift)) / float(np.linalg.norm(entries, 2)) ** 2
     if table.DECAY not in row.takes:
         return
@@ -180,7 +180,9 @@ def _run(asked: _Ready, references: dict[str, Solution]) -> tuple[Trajectory, Pr
         from ..bridge.torch_settings import follow_torch
 
         return follow_torch(setting, optimiser, start, steps), None  # pyright: ignore[reportArgumentType]
-    prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
+    prediction = None
+    with suppress(UnknownLimit):  # of a geometry of the user's own
+        prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
     with progress() as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]

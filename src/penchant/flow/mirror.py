@@ -217,7 +217,7 @@ def follow_dual(
         if np.log(field.half_scale) + 2 * np.log(np.linalg.norm(field.residual(dual))) <= log_excess:
             status = Status.reached_target
             break
-        rested = field.rested(dual, base) if slowest > _AT_REST else dual
+        rested = field.rested(frame.record(now, solver.y)[1], base) if slowest > _AT_REST else dual
         status = _ending(field, solver, rested, noise, slowest, count, _STEPS if steps is None else steps)
     last = rested if status is Status.settled else frame.record(float(solver.t), solver.y)[1]
     if wanted is None:

@@ -120,9 +120,14 @@ class Blockwise(eqx.Module):
         return all(one.combines for one in self.descents)
 
     @property
+    def normalised(self) -> list[Normalised]:
+        """The rules of the blocks whose steps have a length of their own."""
+        return [one.rule for one in self.descents if isinstance(one.rule, Normalised)]
+
+    @property
     def growth_ratio(self) -> Array:
         """What the ratio of the norms of the first two blocks tends to where the lengths of the rules fix it, and 1 elsewhere."""
-        rules = [one.rule for one in self.descents[:2] if isinstance(one.rule, Normalised)]
+        rules = self.normalised
         decays = [0.0 if rule.decay is None else rule.decay for rule in rules]
         known = len(rules) == 2 and np.array_equal(decays[0], decays[1])
         return rules[0].length / rules[1].length if known else jnp.ones(())

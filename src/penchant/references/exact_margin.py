@@ -21,8 +21,7 @@ from ..errors import MissingExtra, Unproved
 from ..norms import Norm
 from ..rounding import gamma
 from ..settings.base import Data
-from ..settings.factored import DiagonalTokens
-from ..settings.tokens import TokenSelection
+from ..settings.factored import selection
 from .base import feature_rows
 from .interpolation_bracket import solvable_near
 
@@ -160,9 +159,7 @@ class Blocks(NamedTuple):
 
 def blocks(data: Data) -> Blocks:
     """The features of the constrained margins, without any rounding where the data are tokens."""
-    diagonal = isinstance(data, DiagonalTokens)
-    pairs = data.tokens if diagonal else data
-    if not isinstance(pairs, TokenSelection):
+    if (pairs := selection(data)) is None:
         return Blocks((whole(feature_rows(data, data.constrained())),), whole([[1.0]]))
     tokens, queries = whole(pairs.tokens), whole(pairs.queries)
     best, others = np.asarray(pairs.optimal), np.asarray(pairs.others)
@@ -171,7 +168,7 @@ def blocks(data: Data) -> Blocks:
         (sample[one] - sample[rest])[keep]
         for sample, one, rest, keep in zip(tokens.digits, best, others, kept, strict=True)
     ]
-    if diagonal:
+    if pairs is not data:
         products = np.concatenate([part * query for part, query in zip(rows, queries.digits, strict=True)])
         return Blocks((Whole(tokens.exponent + queries.exponent, products),), whole([[1.0]]))
     return Blocks(tuple(Whole(tokens.exponent, part) for part in rows), queries)

@@ -223,6 +223,8 @@ def constrained_gap(setting: Setting, weight: object, norm: Norm, decay: float) 
     """
     shape = setting.data.weight_shape
     weight = real_array(weight, "weight", "constrained_gap", str(shape), len(shape))
+    if weight.shape != shape:
+        raise ArgumentError("weight", "constrained_gap", f"of shape {shape}", f"shape {weight.shape}")
     if not 0 < decay < np.inf:
         raise ArgumentError("decay", "constrained_gap", "positive and finite", decay)
     if not decay * (size := norm.value(weight)) <= 1 + _INSIDE:

@@ -175,6 +175,12 @@ class PlusMinus(PlainMetric):
         return params.first * params.second
 
 
+def selection(data: object) -> TokenSelection | None:
+    """The tokens that a matrix, or the diagonal of one, is trained to select; None for other data."""
+    found = data.tokens if isinstance(data, DiagonalTokens) else data
+    return found if isinstance(found, TokenSelection) else None
+
+
 def _matrix_shape(data: Data, owner: str) -> tuple[int, int]:
     if len(data.weight_shape) != 2:
         wanted = "TokenSelection, with a matrix as weight"

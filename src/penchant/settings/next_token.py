@@ -19,7 +19,7 @@ from ..logspace import log_softplus, log_sum, softplus
 from .base import Infimum, MarginData, Weighing
 from .check import real_array
 from .classification import Classification
-from .losses import AbstractLoss, CrossEntropy
+from .losses import AbstractLoss
 from .parametrisations import PlainMetric
 
 _SUMS = 1e-12  # how far the frequencies of a context may be from summing to 1
@@ -140,7 +140,7 @@ class NextToken(MarginData):
         return Weighing(log_excess, log_excess, jnp.where(self.inside, pull, jnp.exp(escape + log_factors)).ravel())
 
     def check_loss(self, loss: AbstractLoss) -> None:
-        if not isinstance(loss, CrossEntropy):
+        if loss.kind != "cross-entropy":
             raise ArgumentError("loss", "Setting", "CrossEntropy() on `NextToken` data", f"{type(loss).__name__}()")
 
     def infimum(self, loss: AbstractLoss) -> Infimum:

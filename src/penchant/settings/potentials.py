@@ -47,6 +47,11 @@ class AbstractPotential(ABC):
             fix = "such starts select the least l2 norm to all digits: train the weight itself, `Direct`"
             raise ArgumentError("alpha", "square parameters", "at most 1e100", found, fix)
 
+    @property
+    def least(self) -> str:
+        """What the selected interpolant minimises, in words."""
+        return self.name
+
     @abstractmethod
     def value(self, weight: np.ndarray) -> float:
         """D(weight, start)."""
@@ -117,6 +122,10 @@ class Quadratic(AbstractPotential):
 
     def __init__(self, start: np.ndarray):
         self.start, self.levels = start, np.zeros_like(start)
+
+    @property
+    def least(self) -> str:
+        return "l2 distance to the start" if self.start.any() else "l2 norm"
 
     def value(self, weight: np.ndarray) -> float:
         return float(0.5 * ((weight - self.start) ** 2).sum())

@@ -73,9 +73,6 @@ class Regression(Rows, MarginData):
     def table(self) -> Float[Array, "n d"]:
         return self.inputs
 
-    def residuals(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
-        return self.inputs @ weight - self.targets
-
     def reached(self, margins: np.ndarray) -> str:
         return f"largest residual {np.abs(margins - np.asarray(self.fitted)).max():.3g}"
 

@@ -128,8 +128,8 @@ def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
 def _toml(path: Path) -> dict:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
-        raise DataFileError(f"There is no file '{path}'.") from None
+    except OSError as error:
+        raise DataFileError(f"There is no file '{path}' that can be read ({error.strerror}).") from None
     except ValueError as error:  # not TOML, or not text
         raise DataFileError(f"'{path}' is not a .toml file that can be read: {error}.") from None
 

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from ..diagnostics.direction import misalignment
 from ..errors import ArgumentError, UnknownLimit, kind
-from ..norms import L2, Linf, Norm, Spectral
+from ..norms import L2, STEEPEST, Linf, Norm, Spectral
 from ..optimisers.base import Adam, Decayed, Descent, Minibatches, turns_at
 from ..optimisers.newton_schulz import NewtonSchulz
 from ..problem import Problem
@@ -262,8 +262,9 @@ def choose(theorems: Iterable[Theorem], problem: Problem, optimiser: object) -> 
     families = [theorem.family for theorem in speaking if theorem.family.conjecture]
     if not families:
         raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", problem.kind)
-    family = next((one for one in families if one.offers(optimiser)), None)
-    if family is None:
-        raise UnknownLimit(type(optimiser).__name__, norm_of(optimiser).name, problem.kind)
+    norm = norm_of(optimiser)  # a geometry of the user's own need not be one, nor have a name
+    offered = (one for one in families if isinstance(norm, STEEPEST) and one.offers(optimiser))
+    if (family := next(offered, None)) is None:
+        raise UnknownLimit(type(optimiser).__name__, getattr(norm, "name", type(norm).__name__), problem.kind)
     known = any(one.family is family and one.covers(optimiser) for one in speaking)
     return (replace(family.of(optimiser), name=family.name) if family.of else family).answer(known)

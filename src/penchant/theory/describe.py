@@ -10,11 +10,8 @@ from jaxtyping import PyTree
 from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
 from ..problem import Problem
 from ..references.base import Interpolant, Solution
-from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear, layer_norms
-from ..settings.factored import DiagonalTokens
-from ..settings.potentials import Quadratic
-from ..settings.tokens import TokenSelection
+from ..settings.factored import selection
 from .base import Prediction, made_of
 from .families.interpolation import own_potential, unresolved, what_is_selected
 from .families.layers import network_constants, vector
@@ -46,7 +43,7 @@ def _reference(prediction: Prediction) -> Content:
     if not isinstance(found, Interpolant):
         return {}
     open_ = {"value": None, "lower": None, "upper": None, "reason": unresolved(found)} if not found.certified else {}
-    least = what_is_least(prediction.setting, prediction.start)
+    least = own_potential(prediction.setting, prediction.start).least
     kind = what_is_selected(prediction.setting.data)
     known = {"resolved": found.resolved, "least": least, "kind": kind, "allowance": found.allowance}
     return {**(open_ or _bounds(found)), **known}
@@ -57,19 +54,10 @@ def _bounds(found: Solution | Interpolant) -> Content:
     return {**bounds, "certified": found.certified}
 
 
-def what_is_least(setting: Setting, start: PyTree) -> str:
-    """The quantity that the selected interpolant minimises, in words."""
-    potential = own_potential(setting, start)
-    if not isinstance(potential, Quadratic):
-        return potential.name
-    return "l2 distance to the start" if potential.start.any() else "l2 norm"
-
-
 def _queries(setting: Problem) -> tuple[str, ...]:
     """A note where the queries are the default ones, which a reader of the data cannot see."""
-    data = getattr(setting, "data", None)
-    found = getattr(data, "tokens", None) if made_of(setting, DiagonalTokens) else data
-    if not (isinstance(found, TokenSelection) and np.array_equal(found.queries, np.asarray(found.tokens)[:, 0])):
+    found = selection(getattr(setting, "data", None))
+    if found is None or not np.array_equal(found.queries, np.asarray(found.tokens)[:, 0]):
         return ()
     return ("queries: the first token of each sample (the default; an array `queries` names others)",)
 

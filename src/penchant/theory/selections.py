@@ -22,7 +22,7 @@ from ..references.euclidean_margin import max_margin
 from ..references.linear_programs import diagonal_margin
 from ..references.norm_margin import nuclear_margin
 from ..settings.base import Data, Setting
-from ..settings.factored import DiagonalTokens, Hadamard, KeyQuery, PlusMinus
+from ..settings.factored import DiagonalTokens, Hadamard, KeyQuery, PlusMinus, selection
 from ..settings.joint import JointTokens
 from ..settings.losses import AbstractLoss
 from ..settings.tokens import TokenSelection
@@ -151,11 +151,10 @@ def detect_limit(run: Trajectory) -> Limit | JointLimit:
 
 def token_limit(run: Trajectory) -> Limit:
     """The same of attention alone."""
-    data, weight, program = run.setting.data, run.weight(), program_of(run.setting)
-    if isinstance(data, DiagonalTokens):
-        data, weight = data.tokens, np.diag(weight)
-    if not isinstance(data, TokenSelection):
-        raise ArgumentError("run", "detect_limit", "a run on `TokenSelection` data", type(data).__name__)
+    data, weight, program = selection(run.data), run.weight(), program_of(run.setting)
+    if data is None:
+        raise ArgumentError("run", "detect_limit", "a run on `TokenSelection` data", type(run.data).__name__)
+    weight = weight if data is run.data else np.diag(weight)
     shares = np.exp(np.asarray(data.log_attention(jax.device_put(run.margins[-1]))))
     tokens = tuple(int(token) for token in shares.argmax(axis=1))
     nan = float("nan")

@@ -116,14 +116,13 @@ def longest_feature(data: Data) -> float:
 def setting_and_start(options: Options, kind: str, arrays: Arrays, loss: AbstractLoss) -> tuple[Setting, PyTree]:
     """The setting of this kind on these arrays, and its start."""
     check_numbers(options)
-    coordinatewise = options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
     if kind != "deep-linear" and options.scale is None:
         options.scale = 1e-3
     extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "depth", "bias", "ties", "normalise")}
     extra["widths"] = _widths(options.widths)
     extra["init"] = _network_start(options, kind)
     scale = 1e-3 if options.scale is None else float(options.scale)
-    request = lambda weights: Request(loss, options.reduction, weights, coordinatewise, extra)
+    request = lambda weights: Request(loss, options.reduction, weights, _tiny(options), extra)
     if kind == "deep-linear":
         return setting_of(kind, arrays, request(None if extra["init"] else read_arrays(options.start)))
     setting, start = setting_of(kind, arrays, request(None))
@@ -141,6 +140,11 @@ def setting_and_start(options: Options, kind: str, arrays: Arrays, loss: Abstrac
             "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
         )
     return setting_of(kind, arrays, request(weights))
+
+
+def _tiny(options: Options) -> bool:
+    """Whether steps move all coordinates, or all singular directions, alike: they need the coordinates of the weight, and are short."""
+    return options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
 
 
 def _network_start(options: Options, kind: str) -> str | None:
@@ -195,8 +199,4 @@ def budget(options: Options, optimiser: Trainer, setting: Setting) -> tuple[int 
         return (None, None) if options.optimiser == "flow" else (10_000, None)
     if options.optimiser == "flow":
         return FLOW_STEPS, MarginAbove(1e6)
-    tiny = (
-        options.optimiser in ("adam", "sign", "signum", "muon", "steepest")
-        and getattr(options, "step_decay", None) is None
-    )
-    return 300_000 if tiny else 10_000, None
+    return 300_000 if _tiny(options) and getattr(options, "step_decay", None) is None else 10_000, None

@@ -104,12 +104,11 @@ def _is_batch(setting: Setting, start: PyTree, owner: str = "train") -> bool:
     if len(shapes) == len(wanted) and all(shape[1:] == one for shape, one in zip(shapes, wanted, strict=True)):
         return True
     found = f"shape {shapes}"
-    layers = isinstance(single, list | tuple) and not hasattr(single, "_fields")
-    if layers and len(shapes) == len(wanted):
+    if layered(setting) and len(shapes) == len(wanted):
         rank = max(len(shape) for shape in shapes) - 2  # 1 if a batch was meant
         k = next(k for k, (shape, one) in enumerate(zip(shapes, wanted, strict=True)) if shape[max(rank, 0) :] != one)
         found = f"W{k + 1} of shape {shapes[k]}"
-    elif layers:
+    elif layered(setting):
         found = f"{len(shapes)} layers instead of {len(wanted)}, of shape {shapes}"
     raise ArgumentError("start", owner, f"of shape {wanted}, or a batch of such", found)
 

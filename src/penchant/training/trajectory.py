@@ -6,6 +6,7 @@ Runs that go on: what an optimiser carries from step to step outlives the run th
 import hashlib
 import os
 import platform
+from abc import abstractmethod
 from functools import cache, partial
 from html import escape
 from importlib.metadata import version
@@ -38,7 +39,27 @@ class Memory(eqx.Module):
     steps: Int[Array, ""]
 
 
-class Trajectory(eqx.Module):
+class Readable:
+    """A run is shown by `print`, and in notebooks, as the command line shows it."""
+
+    steps: np.ndarray
+    status: Status
+
+    @abstractmethod
+    def lines(self) -> tuple[str, str]:
+        """How a run ended and where, as `penchant train` prints it."""
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.steps[-1]} steps, {len(self.steps)} records: {self.status.name}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+class Trajectory(Readable, eqx.Module):
     """R records of one run.
 
     `steps` taken, `log_time` (log of the sum of multipliers of the loss gradient; physical time for the flow), `log_excess` =
@@ -111,7 +132,6 @@ class Trajectory(eqx.Module):
         return self.margins[:, grow].min(axis=1) if grow.any() else np.full(len(self.margins), np.nan)
 
     def lines(self) -> tuple[str, str]:
-        """How a run ended and where, as `penchant train` prints it."""
         reached = self.data.reached(self.margins[-1])
         name = self.setting.name_of_loss(bool(self.smallest_margin()[-1] > 0))
         sizes = f"{name} {self.log_excess[-1]:.8g}, log time {self.log_time[-1]:.8g}"
@@ -119,15 +139,6 @@ class Trajectory(eqx.Module):
             f"status     {self.status.name}: {self.ending}",
             f"run        {self.steps[-1]} steps, {sizes}, {reached}, norm {self.norm[-1]:.6g}",
         )
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    def __repr__(self) -> str:
-        return f"<Trajectory of {self.steps[-1]} steps, {len(self)} records: {self.status.name}>"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
     def save(self, path: str | os.PathLike, extra: dict[str, np.ndarray] | None = None) -> Path:
         """Write all series, the final parameters under their names, their history as `history_NAME`, and `extra` arrays."""

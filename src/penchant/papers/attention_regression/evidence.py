@@ -104,23 +104,21 @@ def neighbourhood(problem: AttentionRegression, count: int, seed: int) -> np.nda
 
 
 @recipe
-def random_runs(lab: Lab, each: int = 3, steps: int = 1000) -> list[AttentionRun]:
+def random_runs(lab: Lab) -> list[AttentionRun]:
     """Adaptive two-sided descent on 20 drawn problems of one shape, from normal starts of sizes 0.1 to 3."""
     rng, rule, found = np.random.default_rng([5, lab.seed]), PreconditionedDescent("two_sided", "adaptive"), []
     for seed in range(20):
         sizes = np.sort(rng.uniform(0.01, 0.06, 3))[::-1]
         problem = prescribed_spectrum(4, sizes, rng.uniform(1.0, 10.0), seed)
-        starts = [layer_of(problem, size * rng.standard_normal((7, 3))) for size in np.geomspace(0.1, 3.0, each)]
-        found += train_populations(problem, rule, starts, steps=steps, recorder=Every(20))
+        starts = [layer_of(problem, size * rng.standard_normal((7, 3))) for size in np.geomspace(0.1, 3.0, 3)]
+        found += train_populations(problem, rule, starts, steps=1000, recorder=Every(20))
     return found
 
 
-def start_near(
-    problem: AttentionRegression, radius: float, seed: int, rotation: np.ndarray | None = None
-) -> np.ndarray:
-    """The minimum with gauge R plus a normal direction of length `radius`."""
+def start_near(problem: AttentionRegression, radius: float, seed: int) -> np.ndarray:
+    """The minimum of the gauge identity plus a normal direction of length `radius`."""
     direction = np.random.default_rng(seed).standard_normal((problem.outputs + problem.inputs, problem.inputs))
-    return balanced_point(problem, rotation) + radius * direction / np.linalg.norm(direction)
+    return balanced_point(problem) + radius * direction / np.linalg.norm(direction)
 
 
 def quadrature(nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -154,16 +152,14 @@ def mean_layer_excess(
 
 
 @recipe
-def sampled_oracle_floors(
-    lab: Lab, count: int, batches: int, runs: int, gauge: str = "minus", seed: int = 0
-) -> np.ndarray:
+def sampled_oracle_floors(lab: Lab, count: int, batches: int, runs: int) -> np.ndarray:
     """Floors with the mean gradient of `batches` fresh samples of size `count` per step, one per run; noise-free targets.
 
     The regulariser is the population's, so b_2 is that of `oracle_shift(..., sample_balance=False)`.
     """
     problem, rule = scaling_problem(lab), PreconditionedDescent("two_sided", 2.0)
-    start = spectral_layer(problem, gauge)
-    sources = (FreshBatches(problem, count, batches, 1000 * seed + k) for k in range(runs))
+    start = spectral_layer(problem, "minus")
+    sources = (FreshBatches(problem, count, batches, k) for k in range(runs))
     return np.array([mean_layer_excess(problem, source, rule, start, 200) for source in sources])
 
 

@@ -44,9 +44,9 @@ def _gradient_samples(lab: Lab) -> np.ndarray:
 
 
 @recipe
-def _balance_slopes(lab: Lab, count: int = 400, draws: int = 1000) -> np.ndarray:
+def _balance_slopes(lab: Lab) -> np.ndarray:
     """The same for the gradient of the regulariser with the sample's covariance, less its linear part, which has mean 0."""
-    problem = scaling_problem(lab)
+    problem, count, draws = scaling_problem(lab), 400, 1000
 
     def value(whitened: Array, seen: Array) -> Array:
         value, key = whitened[: problem.outputs], whitened[problem.outputs :].T

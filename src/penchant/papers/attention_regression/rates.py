@@ -80,10 +80,10 @@ def tail_run(lab: Lab, name: str) -> AttentionRun:
     return train_population(problem, PreconditionedDescent(name), start, steps=2000, recorder=Every(1))
 
 
-def measured_factor(run: AttentionRun, below: float = 1e-6) -> float:
-    """Factor of the distance per step, fitted where the excess is between `below` and 1e-12 of its first value, above rounding."""
+def measured_factor(run: AttentionRun) -> float:
+    """Factor of the distance per step, fitted where the excess is between 1e-6 and 1e-12 of its first value, above rounding."""
     share = run.excess / run.excess[0]
-    inside = (share < below) & (share > 1e-12) & (run.excess > 1e-32)
+    inside = (share < 1e-6) & (share > 1e-12) & (run.excess > 1e-32)
     return float(np.exp(np.polyfit(run.steps[inside], np.log(run.excess[inside]), 1)[0] / 2))
 
 

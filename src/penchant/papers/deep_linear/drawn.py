@@ -116,11 +116,11 @@ def flows(lab: Lab, depth: int) -> Flows:
     return Flows([np.asarray(layer) for layer in layers], *map(np.asarray, series))
 
 
-def drawn_paths(lab: Lab, each: int = 200) -> list[list[Layers]]:
-    """All drawn flows, the layers of every so many records."""
+def drawn_paths(lab: Lab) -> list[list[Layers]]:
+    """All drawn flows, the layers of every 200th record."""
     found = [flows(lab, depth).layers for depth in LOSSES]
     return [
-        [tuple(layer[k, r] for layer in one) for r in range(0, _RECORDS, each)] for one in found for k in range(_COUNT)
+        [tuple(layer[k, r] for layer in one) for r in range(0, _RECORDS, 200)] for one in found for k in range(_COUNT)
     ]
 
 

@@ -66,9 +66,9 @@ def flow(lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1) -> Tra
 
 
 @recipe
-def tight_flow(lab: Lab, seed: int = 1) -> Trajectory:
+def tight_flow(lab: Lab) -> Trajectory:
     """The same at depth 4, integrated as finely as what the flow conserves deserves."""
-    setting, start = problem(lab, 4, seed=seed)
+    setting, start = problem(lab, 4)
     return train(setting, TIGHT, start, until=kept(1e6), steps=_STEPS)
 
 
@@ -78,11 +78,9 @@ def layers(lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1) -> A
 
 
 @recipe
-def descent(
-    lab: Lab, capped: bool = False, depth: int = 4, steps: int = 250, scale: float = 0.4, seed: int = 1
-) -> Trajectory:
+def descent(lab: Lab, capped: bool = False, steps: int = 250, scale: float = 0.4, seed: int = 1) -> Trajectory:
     """Logistic risk by line search, every step recorded."""
-    setting, start = problem(lab, depth, logistic=True, seed=seed, scale=scale)
+    setting, start = problem(lab, 4, logistic=True, seed=seed, scale=scale)
     return train(setting, LayerDescent(LineSearch(setting, capped)), start, steps=steps, recorder=Every())
 
 

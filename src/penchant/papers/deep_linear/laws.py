@@ -142,12 +142,12 @@ _STEPS = 200_000
 
 
 @recipe
-def relative_descent(lab: Lab, share: float, depth: int, momentum: float = 0.0, level: float = LEVEL) -> Trajectory:
-    """Descent on the strips with steps that promise `share` of the critical drop of log R, with momentum 1 + beta times that, to risk e^-level."""
+def relative_descent(lab: Lab, share: float, depth: int, momentum: float = 0.0) -> Trajectory:
+    """Descent on the strips with steps that promise `share` of the critical drop of log R, with momentum 1 + beta times that, to risk e^-LEVEL."""
     setting, start = problem(lab, depth)
     drop = share * (1 + momentum) * critical_step(geometry(lab), depth)
     optimiser = Descent(Polyak(1 / drop), after=HeavyBall(momentum)) if momentum else Descent(Polyak(1 / drop))
-    return train(setting, optimiser, start, steps=_STEPS, until=LogExcessBelow(-level), recorder=LogSpaced(40))
+    return train(setting, optimiser, start, steps=_STEPS, until=LogExcessBelow(-LEVEL), recorder=LogSpaced(40))
 
 
 def offset_error(weight: np.ndarray, found: SupportGeometry) -> float:

@@ -213,7 +213,7 @@ def _worst(loss: AbstractLoss, others: float) -> tuple[float, float]:
 
     At <w, u> = 0 the push is x e^-x or x/(1 + e^x), most at 1 or 1 + W(1/e), and the pull y e^y or y/(1 + e^-y).
     """
-    if isinstance(loss, Exponential):
+    if loss.kind == "exponential":
         reach = float(lambertw(others / np.e).real)
         return reach, 1 / reach
     most = float(lambertw(1 / np.e).real)

@@ -141,9 +141,9 @@ def signs(lab: Lab, seed: int) -> Solution:
 
 
 @recipe
-def stepped(lab: Lab, kind: str, seed: int, width: int = 5) -> Trajectory:
+def stepped(lab: Lab, kind: str, seed: int) -> Trajectory:
     """K and Q trained in steps on the data and from the start of `matrix_run`; `kind` is one of `RULES`."""
-    (optimiser, steps), (setting, start) = RULES[kind], keys_and_queries(seed, width=width)
+    (optimiser, steps), (setting, start) = RULES[kind], keys_and_queries(seed)
     return train(setting, optimiser, start, steps=steps)
 
 

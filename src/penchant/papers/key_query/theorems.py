@@ -241,7 +241,7 @@ SIGN_DIAGONAL = Family(
 
 def _signs(optimiser: eqx.Module) -> bool:
     """Whether steps have the same size in every entry, to the end."""
-    return norm_of(optimiser).name == "linf"
+    return norm_of(optimiser) == Linf()
 
 
 THEOREMS = (

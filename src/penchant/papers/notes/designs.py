@@ -77,10 +77,10 @@ def population_loss(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(worst.max()), float(norm.isf(5e-4 / _DRAWS)), text)
 
 
-def _isometries(lab: Lab, n: int, sparsity: int, draws: int, d: int = 12) -> np.ndarray:
+def _isometries(lab: Lab, n: int, sparsity: int, draws: int) -> np.ndarray:
     """delta_r of `draws` normal designs with n rows: all supports of their Gram matrices, which are drawn themselves."""
-    gram = wishart.rvs(n, np.eye(d), draws, np.random.default_rng((lab.seed, n, sparsity))) / n - np.eye(d)
-    supports = np.array(list(combinations(range(d), sparsity)))
+    gram = wishart.rvs(n, np.eye(12), draws, np.random.default_rng((lab.seed, n, sparsity))) / n - np.eye(12)
+    supports = np.array(list(combinations(range(12), sparsity)))
     blocks = gram[:, supports[:, :, None], supports[:, None, :]]
     return np.abs(np.linalg.eigvalsh(blocks)).max(axis=(1, 2))
 

@@ -32,9 +32,9 @@ def sparse(lab: Lab) -> tuple[Regression, np.ndarray]:
 
 
 @recipe
-def small(lab: Lab, signed: bool = True) -> tuple[Regression, np.ndarray]:
+def small(lab: Lab) -> tuple[Regression, np.ndarray]:
     """Ten samples in twenty-five dimensions, two signals."""
-    return sparse_regression(10, 25, 2, 3 + lab.seed, signed=signed)
+    return sparse_regression(10, 25, 2, 3 + lab.seed)
 
 
 @recipe

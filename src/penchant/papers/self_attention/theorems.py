@@ -297,7 +297,7 @@ def _is_exponential(setting: Setting) -> bool:
 
 def _is_scheduled(optimiser: eqx.Module) -> bool:
     """Whether these are the steps of Eq. (13), without a cap."""
-    lengths = [one.rule.length for one in getattr(optimiser, "descents", ()) if isinstance(one.rule, Normalised)]
+    lengths = [rule.length for rule in getattr(optimiser, "normalised", ())]
     if len(lengths) != 2 or not np.array_equal(lengths[0], lengths[1]):
         return False
     numbers = zip(jax.tree.leaves(optimiser), jax.tree.leaves(scheduled_descent(lengths[0])), strict=False)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import PenchantError
-from ...norms import L1, L2, Linf, Norm, Schatten
+from ...norms import L1, L2, Entrywise, Hybrid, Linf, Norm, Schatten
 from ...optimisers.base import Adam, Decayed, Descent, turns_at
 from ...optimisers.newton_schulz import NewtonSchulz
 from ...optimisers.step_rules import Normalised
@@ -52,9 +52,15 @@ def called(norm: Norm) -> str:
 
 def _steepest(optimiser: Any, memory: bool) -> bool:
     """Normalised steps in a norm, without a cap, with or without momentum before the geometry."""
-    plain = isinstance(optimiser, Descent) and isinstance(optimiser.rule, Normalised) and uncapped(optimiser)
-    plain = plain and optimiser.after is None and not isinstance(optimiser.geometry, NewtonSchulz)
-    return plain and (optimiser.before is not None) is memory
+    match optimiser:
+        case Descent(rule=Normalised(), geometry=L2() | Entrywise() | Schatten() | Hybrid(), after=None):
+            return uncapped(optimiser) and (optimiser.before is not None) is memory
+    return False
+
+
+def _adam(optimiser: Any, norm: str) -> bool:
+    """Adam, whose steps are steepest in this norm in the end."""
+    return isinstance(optimiser, Adam) and norm_of(optimiser).name == norm
 
 
 def falling_steps(asked: Prediction[Solution]) -> Hypothesis:
@@ -64,7 +70,7 @@ def falling_steps(asked: Prediction[Solution]) -> Hypothesis:
     decay = getattr(optimiser, "rule", optimiser).decay
     a = 0.0 if decay is None else float(np.max(np.asarray(decay)))
     slack = -1.0 if a == 0 else min(a, 1 - a)
-    if a == 0 and isinstance(asked.setting.data, Classification) and getattr(optimiser, "before", optimiser) is None:
+    if a == 0 and made_of(asked.setting, Classification) and getattr(optimiser, "before", optimiser) is None:
         longest = max(asked.reference.measure.dual(row) for row in np.asarray(asked.setting.data.signed))
         lost = float(np.max(optimiser.rule.length)) * longest**2 / 2 / asked.reference.margin
         detail += f"; steps of this constant size lose at most a share {lost:.3g} of the margin"
@@ -148,15 +154,16 @@ def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
 
 def _notes(asked: Prediction[Solution]) -> tuple[str, ...]:
     """What weight decay and Newton-Schulz steps change."""
-    found, optimiser = divided(asked.setting.data, asked.reference), asked.optimiser
-    if isinstance(optimiser, Decayed):
-        radius = 1 / float(np.max(optimiser.weight_decay))
-        where = "the loss is minimised there, and the margin only nearly"
-        found += (f"decay keeps the weight at norm {radius:.6g}: {where}",)
-    if isinstance(getattr(optimiser, "geometry", None), NewtonSchulz):
-        where = "their share of the spectral margin stays below 1, at the rest point of a replicator flow"
-        turn = f", and gradient descent beyond the margin log(485/eps) = {turns_at(optimiser):.4g}"
-        found += (f"Newton-Schulz steps are steepest in no norm: {where}{turn * (norm_of(optimiser).name == 'l2')}",)
+    found = divided(asked.setting.data, asked.reference)
+    match asked.optimiser:
+        case Decayed(weight_decay=share):
+            where = "the loss is minimised there, and the margin only nearly"
+            return *found, f"decay keeps the weight at norm {1 / float(np.max(share)):.6g}: {where}"
+        case Descent(geometry=NewtonSchulz()) as optimiser:
+            where = "their share of the spectral margin stays below 1, at the rest point of a replicator flow"
+            turn = f", and gradient descent beyond the margin log(485/eps) = {turns_at(optimiser):.4g}"
+            turn *= norm_of(optimiser).name == "l2"
+            return *found, f"Newton-Schulz steps are steepest in no norm: {where}{turn}"
     return found
 
 
@@ -197,7 +204,7 @@ ADAM = Theorem(
     "Adam with eps = 0 maximises the max-norm margin.",
     f"{ZHANG}; {FAN}",
     MARGIN,
-    lambda optimiser: isinstance(optimiser, Adam) and norm_of(optimiser).name == "linf",
+    lambda optimiser: _adam(optimiser, "linf"),
     _of_adam,
     "a power of 1/t that depends on how the steps fall",
 )
@@ -206,7 +213,7 @@ EPSILON = Theorem(
     "Adam with eps > 0 turns into gradient descent and ends at the Frobenius margin.",
     WANG,
     MARGIN,
-    lambda optimiser: isinstance(optimiser, Adam) and norm_of(optimiser).name == "l2",
+    lambda optimiser: _adam(optimiser, "l2"),
     lambda asked: (*_conditions(asked), past_epsilon(asked.optimiser)),
     "the sine of the angle falls like M_c/margin, and the margin like log(1/eps) + log t",
 )

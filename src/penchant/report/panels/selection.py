@@ -12,8 +12,8 @@ from ...diagnostics.rates import log_log_slope
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
 from ...settings.deep_linear import layered
-from ...theory.describe import number, what_is_least
-from ...theory.families.interpolation import unresolved, what_is_selected
+from ...theory.describe import number
+from ...theory.families.interpolation import own_potential, unresolved, what_is_selected
 from ...theory.judge import KINDS
 from ..panel import Panel, drawn_elsewhere
 from .run import axis, is_flow, series
@@ -98,7 +98,7 @@ def _margin(case: Case) -> Iterator[Figure]:
 
 def _bracket(case: Case) -> dict:
     found = case.brackets
-    least = lambda: f"least {what_is_least(case.run.setting, case.run.at(0))}"
+    least = lambda: f"least {own_potential(case.run.setting, case.run.at(0)).least}"
     lower, upper = {kind: one.lower for kind, one in found.items()}, next(iter(found.values())).upper
     of = least() if case.regression else "best norm with margins >= 1"
     return {"bracket": {"lower": max(lower.values()), "upper": upper, "of": of, **lower}}

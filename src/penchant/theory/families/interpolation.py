@@ -275,10 +275,8 @@ def _others(asked: Prediction[Interpolant]) -> tuple[tuple[Rival, ...], tuple[st
         return (), ()
     potential = own_potential(setting, asked.start)
     data, others, missing = explained(setting.data), {}, ()
-    if not isinstance(potential, Quadratic):
-        others["l2"] = minimum_norm(data).weight
-    elif potential.start.any():
-        others["l2 from 0"] = minimum_norm(data).weight
+    if potential.least != "l2 norm":
+        others["l2 from 0" if potential.name == "l2" else "l2"] = minimum_norm(data).weight
     try:
         sparse = basis_pursuit(data, nonnegative=potential.nonnegative)
         others[sparse.norm] = sparse.weight

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ....errors import ArgumentError
 from ....files import mark, write_npz
 from ....training.status import Status
+from ....training.trajectory import Readable
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from .rules import LayerRule, StructuredRule
 from .sources import AbstractSource
@@ -21,7 +22,7 @@ LARGEST = 1e6  # a whitened norm beyond which a run is lost: the sizes of a prob
 _SHORTEST = 2.0**-60  # of the rule's step: no descent in sight
 
 
-class AttentionRun(eqx.Module):
+class AttentionRun(Readable, eqx.Module):
     """R records of one run, series by name: `steps` taken, `value` and `key_query`, the source's `loss` and `gradient_norm` (of the loss alone,
     whitened by the problem) as the next step sees them; `regulariser`, `slope` (norm of the gradient of both) and `step_size`.
 
@@ -64,6 +65,10 @@ class AttentionRun(eqx.Module):
     def whitened(self) -> np.ndarray:
         """W at all records, R x (m+d) x d, in the coordinates of the problem."""
         return np.asarray(jax.vmap(self.problem.whiten)(self.layers))
+
+    def lines(self) -> tuple[str, str]:
+        sizes = f"{self.steps[-1]} steps, loss {self.loss[-1]:.8g}, gradient {self.gradient_norm[-1]:.4g}"
+        return f"status     {self.status.name}: {self.status.message}", f"run        {sizes}"
 
     def excess_at(self, step: int) -> float:
         """Population excess at a recorded step."""

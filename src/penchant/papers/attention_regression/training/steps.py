@@ -67,7 +67,8 @@ class AttentionStep(eqx.Module):
 
     def constant(self, problem: AttentionRegression, geometry: AbstractGeometry) -> float:
         """The step size, not a number where it is adaptive."""
-        return _CONSTANTS[self.rule](problem, geometry) if isinstance(self.rule, str) else float(self.rule)
+        chosen = _CONSTANTS.get(str(self.rule))
+        return float(self.rule) if chosen is None else chosen(problem, geometry)
 
     def resolve(self, problem: AttentionRegression, geometry: AbstractGeometry) -> ResolvedStep:
         stretch = geometry.stretch(problem.spread[-1])
