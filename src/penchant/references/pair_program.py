@@ -91,6 +91,7 @@ class Certificate:
         return float(pull * self.norm.value(weight) / reached - 1)
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def solve(
     pairs: Pairs,
     norm: Norm,
@@ -113,6 +114,8 @@ def solve(
         reached = scaled.margins(state.weight)
         everyone = np.zeros(len(kept))
         everyone[kept] = state.multipliers
+        if not np.isfinite([*reached, *state.multipliers]).all():
+            break
         now = best.offer(state.weight, reached, everyone)
         stale = 0 if now < 0.9 * width or now == np.inf else stale + 1
         width = min(now, width)
@@ -121,8 +124,7 @@ def solve(
         if state.ball.bounded or best.alone(state.weight, float(reached[kept].min()), everyone) < _SETTLED:
             kept, state = _entered(scaled, kept, state, reached, primal)
         try:
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                state = _advance(scaled.some(kept), state, primal)
+            state = _advance(scaled.some(kept), state, primal)
         except (LinAlgError, ValueError):  # at the boundary to rounding, or beyond the range of floats
             break
     return Found(best.weight, best.multipliers / unit, width)
@@ -175,6 +177,8 @@ def _smooth_start(
 ) -> _State:
     """A weight of mean margin 1 under the shares, and multipliers of the size that it asks for."""
     pull = pairs.gather(shares)
+    largest = float(np.abs(make(pull, pull, 1.0).sizes).max())  # pyright: ignore[reportAttributeAccessIssue]
+    shares, pull = shares / largest, pull / largest  # of which powers neither vanish nor overflow
     ball = make(weight if primal else pull, pull, 1.0)
     weight = weight if primal else ball.pull()
     mean = float(np.vdot(pull, weight) / shares.sum())
