@@ -174,6 +174,10 @@ def test_inseparable_data_come_with_the_proof_in_every_norm():
         with pytest.raises(NotSeparableError) as error:
             norm_margin(data, norm)
         assert np.abs(np.asarray(data.adjoint(jnp.asarray(error.value.weights)))).max() < 1e-15
+    contrary = pt.TokenSelection([[[1.0, 0.0], [0.0, 1.0]]] * 2, scores=np.eye(2))
+    for norm in (Schatten(3), Schatten(1.5)):
+        with pytest.raises(NotSeparableError):
+            norm_margin(contrary, norm)
 
 
 @pytest.mark.parametrize("p", [1.001, 3.0, 1e5])

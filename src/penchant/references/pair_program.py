@@ -108,8 +108,11 @@ def solve(
     unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
     scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
     kept = _lowest(scaled, known, _FIRST, _WANTED) if each is None else _lowest(scaled, known, each, len(pairs.left))
-    best, state = Certificate(scaled, norm), _start(scaled, kept, make, primal, known)
-    width, stale = np.inf, 0
+    best, width, stale = Certificate(scaled, norm), np.inf, 0
+    try:
+        state = _start(scaled, kept, make, primal, known)
+    except LinAlgError:  # the pull of these multipliers is 0
+        return Found(best.weight, best.multipliers, width)
     for _ in range(_ROUNDS):
         reached = scaled.margins(state.weight)
         everyone = np.zeros(len(kept))
