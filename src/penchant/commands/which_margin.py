@@ -26,6 +26,7 @@ from ..settings.losses import CrossEntropy
 from ..theory.base import Prediction, choose, norm_of
 from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.flags import refuse
+from ..training.status import Status
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
@@ -96,6 +97,8 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
     wanted, margin, taken = found.begun, float(found.margin[-1]), int(run.steps[-1])
     if taken and np.array_equal(*run.margins[-2:]):
         return "another optimiser: this one has stopped, and further steps move nothing"
+    if run.status is not Status.out_of_steps:
+        return f"not more steps: the run has ended as {run.status.name}"
     if isinstance(optimiser, Adam) and margin < wanted < -float(optimiser.log_eps):
         least = int((wanted - margin) / (-np.log(optimiser.b2) / 2)) + taken
         return f"--steps {least} at least: the loss of Adam falls by at most {np.sqrt(optimiser.b2):.6g} per step, and the margin {wanted:.3g} is asked for"
