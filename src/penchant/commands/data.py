@@ -307,7 +307,7 @@ def _unproved(prove: Callable[[], Certificate]) -> str:
 def _key(call: Call, found: Proved) -> bytes:
     arrays = [*jax.tree.leaves(call.data), *(getattr(found, name, None) for name in ("weights", "weight", "dual"))]
     parts = [np.asarray(array).tobytes() for array in arrays if array is not None]
-    return sha256(b"".join([found.norm.encode(), *parts])).digest()
+    return sha256(b"".join([str(found.norm).encode(), *parts])).digest()
 
 
 def print_proofs(found: list[dict]) -> None:
