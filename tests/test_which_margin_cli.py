@@ -49,6 +49,15 @@ def test_a_torch_optimiser_runs_as_it_is(data, capsys, tmp_path):
     assert "none covers this optimiser" in capsys.readouterr().out
 
 
+def test_a_run_that_has_settled_is_not_asked_for_more_steps(capsys, tmp_path):
+    rows = np.outer([1.0, -0.65, -0.12], [1.0, 0.6]) + 1e-12 * np.array(
+        [0.6, -1.0]
+    )  # separated, by hardly more than nothing
+    np.savez(tmp_path / "thin.npz", inputs=rows, labels=np.ones(3))
+    assert main(["which-margin", str(tmp_path / "thin.npz"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["to_decide"] == "not more steps: the run has ended as settled"
+
+
 def test_an_optimiser_that_stops_by_itself_is_not_asked_for_more_steps(data, capsys, tmp_path):
     pytest.importorskip("torch")
     script = tmp_path / "mine.py"

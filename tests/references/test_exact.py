@@ -14,7 +14,7 @@ import penchant as pt
 from penchant import check as verifier
 from penchant.check import check, exp, seal
 from penchant.cli import main
-from penchant.commands import claims
+from penchant.commands import claims, data
 from penchant.errors import MissingExtra, NotSeparableError, Unproved
 from penchant.lab import Claim
 from penchant.norms import L1, L2, Linf
@@ -348,3 +348,16 @@ def test_verify_proves_each_reference_of_a_claim_once(monkeypatch):
     row = claims._work("some", "a/b", True)
     assert (row["verdict"], row["twin"], row["proofs"]["proved"]) == ("confirmed", "refuted", 3)  # l2 of both data, l1
     assert sum(row["proofs"]["unproved"].values()) == 1
+
+
+def test_what_two_claims_rest_on_is_proved_once_and_other_data_anew(monkeypatch):
+    inputs = (np.array([[1.0, 0.0], [second, 0.0]]) for second in (2.0, 3.0))  # of one weight, with one dual point
+    with watching() as calls:
+        found = [pt.references.max_margin(pt.Classification(some, np.ones(2))) for some in inputs]
+    assert np.array_equal(found[0].weight, found[1].weight)
+    assert np.array_equal(found[0].dual, found[1].dual)
+    assert [data.prove_all(calls[:1])["proved"] for _ in range(2)] == [1, 1]
+    monkeypatch.setattr("penchant.references.exact.prove_margin", None)
+    assert data.prove_all(calls[:1])["proved"] == 1
+    with pytest.raises(TypeError):
+        data.prove_all(calls)

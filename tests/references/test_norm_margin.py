@@ -174,6 +174,25 @@ def test_inseparable_data_come_with_the_proof_in_every_norm():
         with pytest.raises(NotSeparableError) as error:
             norm_margin(data, norm)
         assert np.abs(np.asarray(data.adjoint(jnp.asarray(error.value.weights)))).max() < 1e-15
+    contrary = pt.TokenSelection([[[1.0, 0.0], [0.0, 1.0]]] * 2, scores=np.eye(2))
+    for norm in (Schatten(3), Schatten(1.5)):
+        with pytest.raises(NotSeparableError):
+            norm_margin(contrary, norm)
+
+
+@pytest.mark.parametrize("p", [1.001, 3.0, 1e5])
+@pytest.mark.filterwarnings("ignore:`norm_margin` could not certify")
+def test_margins_next_to_nothing_and_exponents_of_any_size_end_in_a_bracket(p):
+    across = np.array([0.6, -1.0])
+    rows = np.outer([1.0, -0.65, -0.12], [1.0, 0.6]) + 1e-12 * across
+    found = norm_margin(pt.Classification(rows, np.ones(3)), Entrywise(p))
+    feasible = across / (rows @ across).min()
+    assert 0 < found.bracket.lower <= Entrywise(p).value(feasible)
+    assert found.bracket.upper < 2 * found.bracket.lower
+    tokens = pt.TokenSelection([[[1.0, 0.2], [0.3, 1.0]], [[0.5, 1.0], [1.0, -1.0]]], scores=np.eye(2)[[0, 0]])
+    for norm in (Entrywise(p), Schatten(p)):
+        bounds = norm_margin(tokens, norm).bracket
+        assert 0 < bounds.lower <= bounds.upper < np.inf
 
 
 def test_bad_input_is_named():

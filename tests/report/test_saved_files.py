@@ -129,6 +129,7 @@ PLACES = [
     *[(STUDY, (key,)) for key in ("name", "title", "findings", "figures", "tables", "definitions")],
     *[(STUDY, ("findings", 0)), (STUDY, ("findings", 0, "verdict")), (STUDY, ("findings", 0, "verdict", "outcome"))],
     *[(STUDY, ("figures", 0)), (STUDY, ("figures", 0, "name")), (STUDY, ("figures", 0, "lines"))],
+    *[(STUDY, ("figures", 0, "x_label")), (STUDY, ("figures", 0, "lines", 0, "label"))],
     *[(STUDY, ("tables", 0)), (STUDY, ("tables", 0, "rows")), (STUDY, ("tables", 0, "columns"))],
     *[(LEDGER, ("claims",)), (LEDGER, ("claims", 0)), (LEDGER, ("claims", 0, "citation"))],
     *[
@@ -152,6 +153,24 @@ def test_damage_is_named(tmp_path, whole, place):
         (tmp_path / "ledger.json").write_text(json.dumps(content if whole is LEDGER else LEDGER))
         with pytest.raises(DataFileError, match=r"study\.json|ledger\.json"):
             render(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "new"),
+    [
+        (("figures", 0, "lines", 0, "x"), [0.0]),
+        (("figures", 0, "lines", 0, "y", 1), 10**400),
+        (("tables", 0, "rows", 0, 0), "\ud800"),
+    ],
+)
+def test_values_that_cannot_be_shown_are_named(tmp_path, place, new):
+    with pytest.raises(DataFileError, match=r"study\.json"):
+        render(saved(tmp_path, damaged(STUDY, place, new)))
+
+
+def test_a_repair_is_shown_without_its_sentence(tmp_path):
+    (tmp_path / "ledger.json").write_text(json.dumps(LEDGER | {"claims": [ROW | {"repair": "another-claim"}]}))
+    assert "another-claim" in render(tmp_path).read_text()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import penchant as pt
 from penchant.cli import main
 from penchant.diagnostics.direction import log_attention_loss
-from penchant.errors import ArgumentError
+from penchant.errors import ArgumentError, NonUniqueOptimalToken
 from penchant.references.base import watching
 from penchant.references.exact import programs
 from penchant.theory.selections import locally_optimal_selections
@@ -96,6 +96,12 @@ def test_the_default_query_is_a_token(rng):
     data = pt.TokenSelection(tokens, scores=[[5.0, 1.0, 0.0]], mask=[[False, True, True]])
     assert np.asarray(data.queries)[0].tolist() == tokens[0, 1].tolist()
     assert data.optimal.tolist() == [1]
+
+
+def test_a_tie_names_no_padding():
+    tokens, scores, mask = [[[1.0], [2.0], [3.0]]], [[5.0, 1.0, 1.0]], [[False, True, True]]
+    with pytest.raises(NonUniqueOptimalToken, match=r"tokens \[1, 2\]"):
+        pt.TokenSelection(tokens, scores=scores, mask=mask)
 
 
 @pytest.mark.parametrize("mask", [[[1, 0, 0]], [[1, 1]], [[1, 1, 0.5]], "mask", [[0, 0, 0]]])

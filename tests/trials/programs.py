@@ -133,11 +133,11 @@ def interpolation(rng):
     except InterpolationError as error:
         false = low is not None if "nonnegative" in str(error).splitlines()[0] else consistent
         return (WRONG, f"{kind}: solvable targets refused") if false and consistent else (ERROR, str(error)[:60])
+    if not found.resolved and not np.isfinite([found.bracket.lower, found.bracket.upper]).all():
+        return UNDECIDED, f"{kind}: not resolved"
     if low is None:  # targets within rounding of those that a nonnegative weight reaches
         rest, rounding = residual_of(found.weight, rows, right)
         return (UNDECIDED if rest <= 1e-9 + rounding else WRONG), f"{kind}: infeasible, but solved to {rest:.1e}"
-    if not found.resolved and not np.isfinite([found.bracket.lower, found.bracket.upper]).all():
-        return UNDECIDED, f"{kind}: not resolved"
     if low is UNCHECKED:
         return UNCHECKED, f"{kind} at {size:g}, depth {depth}"
     if not consistent:  # the optimum is that of targets which were projected in float64

@@ -28,6 +28,7 @@ from ..theory.base import Prediction, choose, made_of, norm_of
 from ..theory.uniqueness import uniqueness
 from ..training.asked import Until, budget, longest_feature, optimiser_of
 from ..training.flags import refuse
+from ..training.status import Status
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
@@ -113,6 +114,8 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
     wanted, margin, taken = found.begun, float(found.margin[-1]), int(run.steps[-1])
     if taken and np.array_equal(*run.margins[-2:]):
         return "another optimiser: this one has stopped, and further steps move nothing"
+    if run.status is not Status.out_of_steps:
+        return f"not more steps: the run has ended as {run.status.name}"
     if margin < wanted and (turn := turns_at(optimiser)) < wanted:
         total = np.exp(wanted - turn) / found.references["frobenius"].margin ** 2
         words = f"beyond the margin {turn:.4g} these are steps of gradient descent, and {wanted:.3g} is asked for"

@@ -52,7 +52,10 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
         return max_margin(data)
     found = _without_idle(pairs, norm, _found(pairs, norm, gap, _shortest(data, norm, active, rows, columns)), gap)
     if not found.gap < np.inf:
-        max_margin(data)  # raises, with the proof that there is no positive margin
+        found = max_margin(
+            data
+        )  # raises where there is no positive margin; else its answer bounds every norm, however loosely
+        return _certified(data, active, norm, found.weight, found.dual[active])
     weight = found.weight if rows is None or columns is None else rows @ found.weight @ columns.T
     weight = weight.reshape(data.weight_shape)
     return _certified(data, active, norm, weight / np.asarray(margins(data, weight))[active].min(), found.multipliers)
@@ -82,8 +85,8 @@ def _without_idle(pairs: Pairs, norm: Norm, found: Found, gap: float) -> Found:
         return Found(found.weight, fewer, Certificate(pairs, norm).offer(found.weight, reached, fewer))
 
     fewer = beside(found.multipliers[used])
-    if fewer.gap > gap:
-        fewer = beside(solve(pairs.some(used), norm, *_program(norm), gap / 30).multipliers)
+    if fewer.gap > gap and (again := solve(pairs.some(used), norm, *_program(norm), gap / 30)).gap < np.inf:
+        fewer = beside(again.multipliers)
     return fewer if fewer.gap <= gap else found
 
 
@@ -103,7 +106,8 @@ def _found(pairs: Pairs, norm: Norm, gap: float, known: Found | None) -> Found:
     if getattr(norm, "p", 2.0) == 1 and len(pairs.left) > _MANY:
         way = [L2()]  # few pairs are active there, and most of them again
     for near in way:
-        known = solve(pairs, near, *_program(near), _ROUGH, known)
+        step = solve(pairs, near, *_program(near), _ROUGH, known)
+        known = step if step.gap < np.inf else known
     found = solve(pairs, last, *_program(norm), gap / 30, known)
     if found.gap <= gap or len(pairs.left) > _MANY:
         return found

@@ -91,6 +91,7 @@ class Certificate:
         return float(pull * self.norm.value(weight) / reached - 1)
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def solve(
     pairs: Pairs,
     norm: Norm,
@@ -107,12 +108,17 @@ def solve(
     unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
     scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
     kept = _lowest(scaled, known, _FIRST, _WANTED) if each is None else _lowest(scaled, known, each, len(pairs.left))
-    best, state = Certificate(scaled, norm), _start(scaled, kept, make, primal, known)
-    width, stale = np.inf, 0
+    best, width, stale = Certificate(scaled, norm), np.inf, 0
+    try:
+        state = _start(scaled, kept, make, primal, known)
+    except LinAlgError:  # the pull of these multipliers is 0
+        return Found(best.weight, best.multipliers, width)
     for _ in range(_ROUNDS):
         reached = scaled.margins(state.weight)
         everyone = np.zeros(len(kept))
         everyone[kept] = state.multipliers
+        if not np.isfinite([*reached, *state.multipliers]).all():
+            break
         now = best.offer(state.weight, reached, everyone)
         stale = 0 if now < 0.9 * width or now == np.inf else stale + 1
         width = min(now, width)
@@ -121,8 +127,7 @@ def solve(
         if state.ball.bounded or best.alone(state.weight, float(reached[kept].min()), everyone) < _SETTLED:
             kept, state = _entered(scaled, kept, state, reached, primal)
         try:
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                state = _advance(scaled.some(kept), state, primal)
+            state = _advance(scaled.some(kept), state, primal)
         except (LinAlgError, ValueError):  # at the boundary to rounding, or beyond the range of floats
             break
     return Found(best.weight, best.multipliers / unit, width)
@@ -175,6 +180,8 @@ def _smooth_start(
 ) -> _State:
     """A weight of mean margin 1 under the shares, and multipliers of the size that it asks for."""
     pull = pairs.gather(shares)
+    largest = float(np.abs(make(pull, pull, 1.0).sizes).max())  # pyright: ignore[reportAttributeAccessIssue]
+    shares, pull = shares / largest, pull / largest  # of which powers neither vanish nor overflow
     ball = make(weight if primal else pull, pull, 1.0)
     weight = weight if primal else ball.pull()
     mean = float(np.vdot(pull, weight) / shares.sum())

@@ -43,7 +43,7 @@ def write_figures(study: dict, folder: Path) -> None:
             if not figure["empty"]:
                 draw(figure, folder / f"{figure['name']}.svg")
             write_csv(figure, folder / f"{figure['name']}.csv")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever is missing, it is not ours
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:  # it is not ours
             raise DataFileError(
                 f"Figure '{figure['name']}' in '{folder / 'study.json'}' cannot be drawn ({type(error).__name__}: {error}).\n"
                 "  Usual cause: the file was edited by hand.\n  Fix: run the study again with the same --out."

@@ -34,7 +34,7 @@ _SHAPES = {  # what a page shows of a saved file
         "name": str,
         "title": str,
         "findings": [{"statement": str, "verdict": _VERDICT, "citation?": str}],
-        "figures": [{"name": str, "caption": str}],
+        "figures": [{**dict.fromkeys(("name", *_TOLD), str), "lines": [{"label": str, "style": str}]}],
         "tables": [{"title": str, "columns": [str], "rows": [list], "caption": str}],
         "definitions": {"*": str},
         "runs?": {"*": str},
@@ -184,7 +184,9 @@ def load_study(path: Path) -> dict:
 def read_saved(path: Path, kind: str) -> dict:
     """A saved study or ledger, of the version that this penchant writes and with every part a page shows."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text := path.read_text(encoding="utf-8"))
+        if "\\ud" in text.lower():  # of which one without the other is no character
+            json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, OSError, RecursionError) as error:
         folder = path.parent
         again = f"verify --out {folder}" if kind == "ledger" else f"study {folder.name} --out {folder.parent}"

@@ -71,7 +71,7 @@ class TokenSelection(MarginData):
         best = np.take_along_axis(scores, optimal[:, None], axis=1)
         tied = best - np.take_along_axis(scores, others, axis=1) <= _TIE * np.abs(scores).max()
         if tied.any() and (ties == "raise" or tied.all(axis=1).any()):
-            _report_tie(scores, optimal, others, tied, all_tied=ties == "keep")
+            _report_tie(scores, optimal, others, tied, mask, ties == "keep")
         self.tokens, self.queries, self.scores = jax.device_put((tokens, queries, scores))
         self.optimal, self.others, self.tied = jax.device_put((optimal, others, tied))
         self.padded = jax.device_put(~np.take_along_axis(mask, others, axis=1))
@@ -277,8 +277,10 @@ def _scores(tokens: np.ndarray, labels: object, head: object, scores: object) ->
     return labels[:, None] * (tokens @ head)
 
 
-def _report_tie(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray, tied: np.ndarray, all_tied: bool) -> None:
+def _report_tie(
+    scores: np.ndarray, optimal: np.ndarray, others: np.ndarray, tied: np.ndarray, mask: np.ndarray, all_tied: bool
+) -> None:
     sample, *more = (int(i) for i in np.flatnonzero(tied.all(axis=1) if all_tied else tied.any(axis=1)))
-    tokens = [int(optimal[sample]), *(int(token) for token in others[sample][tied[sample]])]
+    tokens = [int(optimal[sample]), *(int(token) for token in others[sample][tied[sample]] if mask[sample, token])]
     gap = float(scores[sample].max() - scores[sample][tokens].min())
     raise NonUniqueOptimalToken(sample, sorted(tokens), gap, more, all_tied)
