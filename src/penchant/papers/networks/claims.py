@@ -255,7 +255,7 @@ def gap_can_rise(lab: Lab, planted: bool) -> Verdict:
     run, places = _at(diagonal, start.reshape(2, 10), inputs, labels, (1e4, 1e7))
     first, last = (_read(diagonal, run, at).upper for at in places)
     what = "gap at margin 1e7 over that at 1e4"
-    return at_most(last / first, 1.0, what) if planted else at_least(last / first, 5.0, what)
+    return at_most(last / first, 1.0, what) if planted else at_least(last / first, 10.0, what)
 
 
 @derived("networks/rate", slow=True)
