@@ -129,10 +129,6 @@ alignment_exponent = law(
     "deep-linear/alignment-exponent",
     statement="1 - |<v_{k+1}, u_k>| ~ (-log R)^(-4/L): twice the exponent of the paper's bound.",
 )(_exponent("alignment", lambda depth: -2 / depth))
-direction_exponent = law(
-    "deep-linear/direction-exponent",
-    statement="sin(angle of w to the maximum margin) ~ (-log R)^-1 at every depth.",
-)(_exponent("weight", lambda depth: -1 / depth))
 first_layer_exponent = law(
     "deep-linear/first-layer-exponent",
     statement="sin(angle of v_1 to the maximum margin) ~ (-log R)^-min(1, 3/L).",

@@ -121,7 +121,7 @@ def _miss(run: Trajectory, aligned: Aligned, record: int, planted: bool) -> floa
 @claim("key-query/contrast", f"{SHEEN}, section 4.2", "proved", slow=True)
 def contrast(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Training (K, Q) minimises the nuclear norm, training W the Frobenius norm.
-    On the same data the flow on (K, Q) goes to the nuclear and the flow on W to the Frobenius solution; eight data sets. Planted: swapped."""
+    On the same data the flow on (K, Q) goes to the nuclear solution, though neither they nor the start are aligned, and the flow on W to the Frobenius solution; eight data sets. Planted: swapped."""
     for seed in range(8):
         (run, nuclear), (direct, frobenius) = evidence.matrix_run(lab, seed), evidence.direct_run(lab, seed)
         product_weight, direct_weight = (direct.weight(), run.weight()) if planted else (run.weight(), direct.weight())

@@ -103,12 +103,6 @@ def _log_smooth(run: Trajectory) -> np.ndarray:
     return np.log(-run.log_excess[part]) - 3 * np.log(run.norm[part])
 
 
-def _log_hard(run: Trajectory) -> np.ndarray:
-    """The same with the smallest margin in the place of log(1/L), which is at most that."""
-    part = _separated(run)
-    return np.log(run.margins[part].min(axis=1)) - 3 * np.log(run.norm[part])
-
-
 def _squared_tangent(run: Trajectory) -> np.ndarray:
     """tan^2 of the angle between the parameters and the direction of the flow."""
     share = run.weights / run.weights.sum(axis=1, keepdims=True)
@@ -116,17 +110,9 @@ def _squared_tangent(run: Trajectory) -> np.ndarray:
     return np.maximum(cosine**-2.0 - 1, 0.0)[_separated(run)]
 
 
-@claim("networks/margin-rises", f"{LYU}, (MONOTONE)", "proved", slow=True)
-def margin_rises(lab: Lab, planted: bool) -> Verdict:
-    """Along the flow the smoothed normalised margin log(1/L)/|theta|^L never falls once the loss, summed over the samples, is below 1.
-    Twenty drawn networks; planted is the smallest margin over |theta|^L itself, which does fall on some of them."""
-    falls = [float(np.diff(_log_hard(run) if planted else _log_smooth(run)).min()) for run in draws(lab)]
-    return at_least(min(falls), -1e-9, f"smallest change of its logarithm in a step, {_DRAWS} draws")
-
-
-@claim("networks/margin-rate", f"{LYU}, (RATE); what is left by us", "sharpened", slow=True)
+@claim("networks/margin-rate", f"{LYU}, (MONOTONE) and (RATE); what is left by us", "sharpened", slow=True)
 def margin_rate(lab: Lab, planted: bool) -> Verdict:
-    """Per unit of log|theta| the logarithm of the smoothed margin rises by at least L tan^2 of the angle to the direction of the flow: by that and L H / (log(1/L) cos^2), H >= 0 the entropy of the shares of the loss.
+    """Per unit of log|theta| the logarithm of the smoothed margin rises by at least L tan^2 of the angle to the direction of the flow: by that and L H / (log(1/L) cos^2), H >= 0 the entropy of the shares of the loss, so that it never falls once the loss, summed over the samples, is below 1.
     Every step of twenty flows, the integral by the trapezoidal rule, up to half of what the rates at its ends differ by, and rounding, 1e-9. Planted: an L one per cent larger."""
     beyond, degree = [], 3.03 if planted else 3.0
     for run in draws(lab):
