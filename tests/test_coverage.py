@@ -57,7 +57,7 @@ def test_an_item_without_check_or_reason_is_missing_and_ends_with_one(capsys, mo
     assert rows["Figure 1"]["studies"] == ["attention-regression"]
     assert (rows["(8)"]["status"], rows["(8)"]["kind"]) == ("explained", "equation")
     assert main(["coverage", "networks"]) == 0
-    assert "2 of these claims have no verdict of this code yet: penchant verify" in capsys.readouterr().out
+    assert "no verdict of this code yet for 1 of these claims: penchant verify" in capsys.readouterr().out
     (paper,) = (paper for paper in PAPERS if paper.name == "attention_regression")
     (row,) = (row for row in coverage([paper], {"attention-regression/lemma-2": "refuted"}) if row["item"] == "Lemma 2")
     assert row["claims"] == {"attention-regression/lemma-2": "refuted"}

@@ -118,7 +118,7 @@ def _coverage_lines(rows: list[dict]) -> Iterator[str]:
         yield f"{paper}: {len(found)} items, {told}" + (f": {missing}" if missing else "") + "\n"
     waiting = {name for row in rows for name, verdict in row["claims"].items() if verdict == "not checked yet"}
     if waiting:
-        yield f"{len(waiting)} of these claims have no verdict of this code yet: penchant verify checks them"
+        yield f"no verdict of this code yet for {len(waiting)} of these claims: penchant verify checks them"
 
 
 _FEW = 12  # claims of which every one is told, with the line that checks it

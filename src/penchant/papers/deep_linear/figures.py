@@ -250,7 +250,7 @@ STUDIES = (
         "Deep linear networks: rates and constants to risk e^-1000000",
         claims=(
             *(laws.offset, laws.time, laws.ratio_exponent, laws.alignment_exponent),
-            *(laws.direction_exponent, laws.first_layer_exponent, laws.no_span, laws.critical),
+            *(laws.first_layer_exponent, laws.no_span, laws.critical),
         ),
         exhibits=(exponents,),
         definitions=words("-log R", "ratio", "alignment")

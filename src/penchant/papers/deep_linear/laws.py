@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+from scipy.special import entr
 
 from ...diagnostics.alignment import sine
-from ...diagnostics.rates import Settling, settling
+from ...diagnostics.rates import Settling, log_log_slope, settling
 from ...lab import Lab, claim, recipe
 from ...optimisers.base import Descent
 from ...optimisers.step_rules import HeavyBall, Polyak
+from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry
 from ...theory.families.layers import critical_step
 from ...training.events import LogExcessBelow, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most, covers
+from .drawn import DESCENTS, drawn, flows, weights_of
 from .evidence import DERIVED, across, few_supports, flow, geometry, layers, levels, problem
 
 DEPTHS = (2, 3, 4, 6)
@@ -31,34 +34,46 @@ FIRST_LAYER = (1e2, 1e6)
 law = partial(claim, citation=DERIVED, kind="ours", slow=True)
 
 
+def _nears(found: SupportGeometry, level: np.ndarray, weights: np.ndarray, share: float) -> float:
+    """The exponent in -log R, over its last decade, of the distance of the part across the maximum margin from `share` of the offset."""
+    late = level > 0.09 * level[-1]
+    beside = weights[late] - np.outer(weights[late] @ found.direction, found.direction)
+    distance = np.linalg.norm(beside - share * found.offset, axis=1)
+    return log_log_slope(level[late], distance, (level[-1] / 10, level[-1]))
+
+
 @law("deep-linear/offset")
-def offset(lab: Lab, planted: bool) -> Iterator[Verdict]:
+def offset(lab: Lab, planted: bool) -> Verdict:
     """The part of the network orthogonal to the maximum margin tends to one vector, the same for every depth, loss and start.
-    The part of the weight orthogonal to the maximum margin, for two depths, both losses and another start."""
-    start, found = 1 + lab.seed, geometry(lab)
-    wanted = 0 * found.offset if planted else found.offset
-    runs = {
-        "depth 4": flow(lab, 4, seed=start),
-        "depth 4, logistic": flow(lab, 4, True, start),
-        "depth 2": flow(lab, 2, seed=start),
-        "another start": flow(lab, 4, seed=start + 1),
-    }
-    for name, run in runs.items():
-        miss = float(np.linalg.norm(across(run.weight(), found) - wanted) / np.linalg.norm(found.offset))
-        yield at_most(miss, 1e-4, f"{name}: |offset - predicted| / |predicted| at risk e^-1e6")
+    The distance falls at least like half of the power -1 of -log R: on 24 draws of Assumption 3 at depths 2 and 3, and to risk e^-1e6 on the strips at depth 4 with both losses. Planted: a vector one per cent longer."""
+    slopes, share = [], 1.01 if planted else 1.0
+    for depth in DESCENTS:
+        run, paths = flows(lab, depth), weights_of(flows(lab, depth).layers)
+        parts = zip(drawn(lab, depth).found, -run.log_risk, paths, strict=True)
+        slopes += [_nears(*part, share) for part in parts]
+    for run in (flow(lab, 4, logistic, 1 + lab.seed) for logistic in (False, True)):
+        slopes.append(_nears(geometry(lab), levels(run), np.stack([run.weight(k) for k in range(len(run))]), share))
+    above = f"{sum(slope > -0.5 for slope in slopes)} of {len(slopes)} above"
+    return at_most(max(slopes), -0.5, "slowest exponent in -log R of the distance from the predicted vector", above)
 
 
 @law("deep-linear/time")
 def time(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The risk falls like 1/(L margin^(2/L) t log^(2-2/L) t).
-    log t = Lambda - log N + log(1 + dlog N/dLambda), Lambda = -log R: the risk falls like 1/(t log^(2-2/L) t)."""
+    log t = Lambda - log N + log(1 + p/Lambda), Lambda = -log R and p = 2 - 2/L. Left out is p (p + 1 + log n - H)/Lambda^2, H the entropy of the multipliers: N is a power of
+    margin |w| = Lambda - log n + H. That, half as much for later orders, and the rounding of log t are allowed past risk e^-1000. Planted: a p one per cent larger."""
+    data = problem(lab)[0].data
+    dual = max_margin(data).dual
+    beside = float(np.log(len(dual)) - entr(dual / dual.sum()).sum())
     for depth in DEPTHS:
-        run = flow(lab, depth, seed=1 + lab.seed)
-        level = levels(run)
-        late = (level > 1e3) & (level < 1e6)
-        power = 2.0 if planted else 2 - 2 / depth
-        worst = np.abs(run.log_time - (level - 2 * run.log_slope + np.log1p(power / level)))[late].max()
-        yield at_most(float(worst), 1e-5, f"depth {depth}: |log t - predicted| past risk e^-1000")
+        run, power = flow(lab, depth, seed=1 + lab.seed), 2 - 2 / depth
+        late = levels(run) > 1e3
+        level, log_time, log_slope = levels(run)[late], run.log_time[late], run.log_slope[late]
+        apart = np.abs(log_time - (level - 2 * log_slope + np.log1p((1.01 if planted else 1.0) * power / level)))
+        allowed = 1.5 * power * (power + 1 + beside) / level**2 + 4 * np.finfo(float).eps * level
+        yield at_most(
+            float((apart / allowed).max()), 1.0, f"depth {depth}: largest |log t - predicted| over what is left out"
+        )
 
 
 @recipe
@@ -88,9 +103,9 @@ def measured_exponents(lab: Lab, depth: int, logistic: bool = False, starts: ran
     """
     at = [levels(flow(lab, depth, logistic, seed)) for seed in starts]
     found = [series(lab, depth, logistic, seed) for seed in starts]
-    drawn = lambda name: [(x[x > 1], one[name][x > 1]) for x, one in zip(at, found, strict=True)]
-    slopes = {name: settling(drawn(name), WINDOW) for name in exponents(depth)}
-    return slopes | {"first layer": settling(drawn("first layer"), FIRST_LAYER, pool=True)}
+    late = lambda name: [(x[x > 1], one[name][x > 1]) for x, one in zip(at, found, strict=True)]
+    slopes = {name: settling(late(name), WINDOW) for name in exponents(depth)}
+    return slopes | {"first layer": settling(late("first layer"), FIRST_LAYER, pool=True)}
 
 
 def _exponent(name: str, rival: Callable[[int], float]) -> Callable[[Lab, bool], Iterator[Verdict]]:
@@ -114,10 +129,6 @@ alignment_exponent = law(
     "deep-linear/alignment-exponent",
     statement="1 - |<v_{k+1}, u_k>| ~ (-log R)^(-4/L): twice the exponent of the paper's bound.",
 )(_exponent("alignment", lambda depth: -2 / depth))
-direction_exponent = law(
-    "deep-linear/direction-exponent",
-    statement="sin(angle of w to the maximum margin) ~ (-log R)^-1 at every depth.",
-)(_exponent("weight", lambda depth: -1 / depth))
 first_layer_exponent = law(
     "deep-linear/first-layer-exponent",
     statement="sin(angle of v_1 to the maximum margin) ~ (-log R)^-min(1, 3/L).",
@@ -129,12 +140,12 @@ def no_span(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """If the support vectors do not span, the direction turns like (-log R)^(-1/L).
     Without Assumption 3 the direction turns like (-log R)^(-1/L)."""
     for depth in (2, 3, 4):
-        drawn = []
+        paths = []
         for seed in range(3 + lab.seed, 6 + lab.seed):
             found, run = few_supports(lab, depth, seed)
-            drawn.append((levels(run), np.array([sine(run.weight(k), found.direction) for k in range(len(run))])))
+            paths.append((levels(run), np.array([sine(run.weight(k), found.direction) for k in range(len(run))])))
         values = (-1.0, -1 / depth) if planted else (-1 / depth, -1.0)
-        yield covers(settling(drawn, WINDOW), values[0], f"depth {depth}: exponent", rival=values[1])
+        yield covers(settling(paths, WINDOW), values[0], f"depth {depth}: exponent", rival=values[1])
 
 
 LEVEL = 2000.0  # of -log R, where corrections to the critical step have fallen below its two per cent

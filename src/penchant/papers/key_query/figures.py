@@ -183,7 +183,7 @@ STUDIES = (
     Study(
         "key-query",
         "Keys and queries: nuclear against Frobenius against l1 norm",
-        claims=(flow.contrast, limits.generic_data, limits.narrow, flow.sign_norm),
+        claims=(flow.contrast, limits.narrow, flow.sign_norm),
         exhibits=(excess_figure, own_figures),
         definitions=DEFINED,
         aliases=(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...flow.flow import GradientFlow
-from ...lab import Lab, claim, conjectured, derived, recipe
+from ...lab import Lab, claim, derived, recipe
 from ...references.norm_margin import nuclear_margin
 from ...settings.base import Setting
 from ...settings.factored import KeyQuery
@@ -22,16 +22,6 @@ from ...verdict import Outcome, Verdict, at_least, at_most, close
 from . import evidence
 from .evidence import excess_at
 from .theorems import SHEEN
-
-
-@conjectured("key-query/generic", slow=True)
-def generic_data(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """The nuclear norm is minimised without alignment of data or start.
-    Without alignment of data or start the flow still minimises the nuclear norm (8 data sets). Planted: width 1."""
-    width, draw = (1, 0) if planted else (5, None)
-    for seed in (1,) if planted else range(8):
-        found = excess_at(*evidence.matrix_run(lab, seed, 0.1, width, draw))
-        yield at_most(found, 1e-2, f"nuclear excess at margin 1e6, data {seed}, width {width}")
 
 
 @claim("key-query/without-assumption-3", f"{SHEEN}, Assumption 3", "observed", slow=True)

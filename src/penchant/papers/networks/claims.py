@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import entr
 
 from ...bridge.jax_kkt import JaxGradients, function_kkt
 from ...bridge.kkt import Reading, read
@@ -102,12 +103,6 @@ def _log_smooth(run: Trajectory) -> np.ndarray:
     return np.log(-run.log_excess[part]) - 3 * np.log(run.norm[part])
 
 
-def _log_hard(run: Trajectory) -> np.ndarray:
-    """The same with the smallest margin in the place of log(1/L), which is at most that."""
-    part = _separated(run)
-    return np.log(run.margins[part].min(axis=1)) - 3 * np.log(run.norm[part])
-
-
 def _squared_tangent(run: Trajectory) -> np.ndarray:
     """tan^2 of the angle between the parameters and the direction of the flow."""
     share = run.weights / run.weights.sum(axis=1, keepdims=True)
@@ -115,24 +110,21 @@ def _squared_tangent(run: Trajectory) -> np.ndarray:
     return np.maximum(cosine**-2.0 - 1, 0.0)[_separated(run)]
 
 
-@claim("networks/margin-rises", f"{LYU}, (MONOTONE)", "proved", slow=True)
-def margin_rises(lab: Lab, planted: bool) -> Verdict:
-    """Along the flow the smoothed normalised margin log(1/L)/|theta|^L never falls once the loss, summed over the samples, is below 1.
-    Twenty drawn networks; planted is the smallest margin over |theta|^L itself, which does fall on some of them."""
-    falls = [float(np.diff(_log_hard(run) if planted else _log_smooth(run)).min()) for run in draws(lab)]
-    return at_least(min(falls), -1e-9, f"smallest change of its logarithm in a step, {_DRAWS} draws")
-
-
-@claim("networks/margin-rate", f"{LYU}, (RATE)", "proved", slow=True)
+@claim("networks/margin-rate", f"{LYU}, (MONOTONE) and (RATE); what is left by us", "sharpened", slow=True)
 def margin_rate(lab: Lab, planted: bool) -> Verdict:
-    """Per unit of log|theta| the logarithm of the smoothed margin rises by at least L tan^2 of the angle to the direction of the flow.
-    Every step of twenty flows, the integral by its smaller end; planted is the factor 10 L."""
-    surplus = []
+    """Per unit of log|theta| the logarithm of the smoothed margin rises by at least L tan^2 of the angle to the direction of the flow: by that and L H / (log(1/L) cos^2), H >= 0 the entropy of the shares of the loss, so that it never falls once the loss, summed over the samples, is below 1.
+    Every step of twenty flows, the integral by the trapezoidal rule, up to half of what the rates at its ends differ by, and rounding, 1e-9. Planted: an L one per cent larger."""
+    beyond, degree = [], 3.03 if planted else 3.0
     for run in draws(lab):
-        angle, size = _squared_tangent(run), np.log(run.norm[_separated(run)])
-        integral = np.diff(size) * np.minimum(angle[1:], angle[:-1])
-        surplus.append(float((np.diff(_log_smooth(run)) - (30 if planted else 3) * integral).min()))
-    return at_least(min(surplus), -1e-6, "smallest surplus of a step")
+        part, angle = _separated(run), _squared_tangent(run)
+        shares = run.weights[part] / run.weights[part].sum(axis=1, keepdims=True)
+        rate = degree * (angle + (1 + angle) * entr(shares).sum(axis=1) / -run.log_excess[part])
+        moved, (before, after) = np.diff(np.log(run.norm[part])), (rate[:-1], rate[1:])
+        apart = np.abs(np.diff(_log_smooth(run)) - moved * (before + after) / 2)
+        beyond.append(float((apart - np.abs(moved * (after - before)) / 2).max()))
+    return at_most(
+        max(beyond), 1e-9, f"largest error of the rise in a step beyond what the rule leaves open, {_DRAWS} draws"
+    )
 
 
 @derived("networks/balance", slow=True)
@@ -249,7 +241,7 @@ def gap_can_rise(lab: Lab, planted: bool) -> Verdict:
     run, places = _at(diagonal, start.reshape(2, 10), inputs, labels, (1e4, 1e7))
     first, last = (_read(diagonal, run, at).upper for at in places)
     what = "gap at margin 1e7 over that at 1e4"
-    return at_most(last / first, 1.0, what) if planted else at_least(last / first, 5.0, what)
+    return at_most(last / first, 1.0, what) if planted else at_least(last / first, 10.0, what)
 
 
 @derived("networks/rate", slow=True)

@@ -13,16 +13,6 @@ from ...settings.regression import Regression
 from ...training.trajectory import Trajectory
 
 DERIVED = "derived for penchant"
-# As published, epsilon included: it is part of the rule that must miss the least norm.
-ADAM = {"step": 1e-3, "eps": 1e-8}
-
-
-@recipe
-def dense(lab: Lab) -> tuple[Regression, np.ndarray]:
-    """Normal samples (twenty in fifty dimensions, or a hundred in four hundred), and a start."""
-    rng, (n, d) = np.random.default_rng(lab.seed), (100, 400) if lab.full else (20, 50)
-    data = Regression(rng.standard_normal((n, d)), rng.standard_normal(n))
-    return data, rng.standard_normal(d)
 
 
 @recipe

@@ -9,10 +9,11 @@ from ...lab import Lab, Study
 from ...optimisers.base import gradient_descent
 from ...references.interpolation import basis_pursuit, minimum_norm, potential_path
 from ...references.l1_uniqueness import strict_dual
+from ...settings.generators import sparse_regression
 from ...settings.parametrisations import Direct
 from ...settings.potentials import q_alpha
 from ...settings.regression import Regression
-from ...training.events import LogSpaced
+from ...training.events import Every, LogSpaced
 from ...training.train import train
 from . import designs, max_margin, noise
 from . import min_norm as least
@@ -109,9 +110,10 @@ def path_of_minimisers(lab: Lab) -> tuple[Figure, Table]:
 
 def _recovery_sketch(lab: Lab) -> Figure:
     """Figure 9.2 of the notes from data: from a small start descent on the empirical loss stays near the sparse weights, where it is as on the population loss; from a large one it does not."""
-    run, parts = recovered.single_run(lab, 1e-3)
-    large = train(square_setting(run.setting.data, 0.05), gradient_descent(0.02), steps=4_000, recorder=LogSpaced(200))
-    far, times = decompose(run.setting.data, large.params), 0.02 * np.arange(len(run))
+    data, descent = sparse_regression(60, 200, 1, 2 + lab.seed, signed=False)[0], gradient_descent(0.02)
+    small = train(square_setting(data, 1e-3), descent, steps=2_000, recorder=Every())
+    large = train(square_setting(data, 0.05), descent, steps=4_000, recorder=LogSpaced(200))
+    parts, far, times = decompose(data, small.params), decompose(data, large.params), 0.02 * np.arange(len(small))
     rising = 1 / np.sqrt(1 + (1e6 - 1) * np.exp(-2 * times))  # of the population flow, and its noise
     falling = 1e-3 * np.sqrt(199.0 / (1 + 2e-6 * times))
     lines = (

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import stdtrit
+from scipy.stats import norm
 
 from ...diagnostics.noise import (
     diffusion_covariance,
@@ -20,42 +21,35 @@ from ...settings.generators import sparse_regression
 from ...settings.potentials import Entropy, HyperbolicEntropy
 from ...settings.regression import Regression
 from ...training.noise import NoisyRun, label_noise, moment_descent, quadratic_noise, regularised_descent, row_signs
-from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
+from ...verdict import Outcome, Verdict, all_of, at_most, close
 from .evidence import DERIVED
 from .theorems import NOTES
-
-
-def _within(measured: float, predicted: float, error: float, what: str) -> Verdict:
-    """Confirmed if the measurement is within 4 standard errors of the prediction."""
-    text = f"{what}: |{measured:.6g} - {predicted:.6g}| in standard errors"
-    return at_most(abs(measured - predicted) / error, 4.0, text)
 
 
 @claim("noise/variance", f"{NOTES}, section 9.5, with exp(-lambda t); exact forms {DERIVED}", "sharpened")
 def one_dimension(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """In one dimension SGD settles at variance step sigma^2 / (lambda (2 - step lambda)), and correlates with itself h steps later by (1 - step lambda)^h.
-    40 000 chains, five steps later; planted: the variance and the exp(-lambda t) of the diffusion limit."""
-    chains, (step, curvature, noise) = 40_000, (0.1, 2.0, 0.49)
-    ends = quadratic_noise([[curvature]], [[noise]], step, 100, chains, lab.seed)[:, 0]
-    exact = noisy_covariance([[curvature]], [[noise]], step)[0, 0]
-    predicted = diffusion_covariance([[curvature]], [[noise]], step)[0, 0] if planted else exact
-    yield _within(float((ends**2).mean()), float(predicted), exact * np.sqrt(2 / chains), "stationary variance")
-    lag, rng = 5, np.random.default_rng(4)
-    first = later = np.sqrt(exact) * rng.standard_normal(chains)
+    Twenty-four drawn curvatures and noises with 10 000 chains each, three steps later; joint 99.9 %. Planted: the variance and the exp(-lambda t) of the diffusion limit."""
+    chains, step, lag, rng = 10_000, 0.3, 3, np.random.default_rng(lab.seed)
+    sizes, noise = rng.uniform(0.5, 3.0, (2, 24))
+    exact, shares = (
+        np.diag(noisy_covariance(np.diag(sizes), np.diag(noise), step)),
+        lag_correlation(np.diag(sizes), np.diag(noise), step, lag).diagonal(),
+    )
+    limit = diffusion_covariance(np.diag(sizes), np.diag(noise), step)
+    variance, correlation = (np.diag(limit), np.exp(-step * sizes * lag)) if planted else (exact, shares)
+    ends = quadratic_noise(np.diag(sizes), np.diag(noise), step, 100, chains, lab.seed)
+    first = later = np.sqrt(exact) * rng.standard_normal((chains, 24))
     for _ in range(lag):
-        later = later - step * (curvature * later + np.sqrt(noise) * rng.standard_normal(chains))
-    share = lag_correlation([[curvature]], [[noise]], step, lag)[0, 0]
-    predicted = np.exp(-curvature * step * lag) if planted else share
-    measured = float(np.corrcoef(first, later)[0, 1])
-    yield _within(measured, float(predicted), float((1 - share**2) / np.sqrt(chains)), "correlation at lag 5")
-
-
-def _pair() -> tuple[np.ndarray, np.ndarray]:
-    """A Hessian and a noise covariance that do not commute."""
-    rng = np.random.default_rng(7)
-    first, second = rng.standard_normal((2, 3, 3))
-    hessian = first @ first.T
-    return 1.5 * hessian / np.linalg.eigvalsh(hessian)[-1] + 0.3 * np.eye(3), second @ second.T
+        later = later - step * (sizes * later + np.sqrt(noise) * rng.standard_normal((chains, 24)))
+    measured = (first * later).mean(axis=0) / np.sqrt((first**2).mean(axis=0) * (later**2).mean(axis=0))
+    for what, apart in (
+        ("variance", ((ends**2).mean(axis=0) - variance) / (exact * np.sqrt(2 / chains))),
+        (f"correlation at lag {lag}", (measured - correlation) / ((1 - shares**2) / np.sqrt(chains))),
+    ):
+        yield at_most(
+            float(np.abs(apart).max()), float(norm.isf(5e-4 / 24)), f"{what}: largest error in standard errors"
+        )
 
 
 @claim("noise/separate", f"{NOTES}, section 9.5", "proved")
@@ -85,36 +79,39 @@ def separate_processes(lab: Lab, planted: bool) -> Verdict:
 @claim("noise/isotropic", f"{NOTES}, section 9.5; factor {DERIVED}", "sharpened")
 def isotropic(lab: Lab, planted: bool) -> Verdict:
     """Label noise gives an isotropic covariance on the range of the Hessian, up to a factor 1 + O(step), and none off it.
-    Sigma = sigma^2 A gives S = step sigma^2 (2 - step A)^-1, and flat directions stay; planted: Sigma = I."""
-    rng = np.random.default_rng(3)
-    root = rng.standard_normal((3, 5))
-    hessian, step, variance = root.T @ root / 5, 0.1, 0.7
-    noise = variance * (np.eye(5) if planted else hessian)
-    sizes, basis = np.linalg.eigh(hessian)
-    live = basis[:, sizes > 1e-12]
-    predicted = live @ np.diag(step * variance / (2 - step * sizes[sizes > 1e-12])) @ live.T
-    error = np.abs(noisy_covariance(hessian, noise, step, 1e5) - predicted).max() / np.abs(predicted).max()
-    return at_most(float(error), 1e-10, "relative distance to step sigma^2 (2 - step A)^-1 on the range of A")
+    Sigma = sigma^2 A gives S = step sigma^2 (2 - step A)^-1, and flat directions stay, for 24 drawn A of rank 3. Planted: without the factor, step sigma^2 / 2."""
+    errors, step, variance = [], 0.1, 0.7
+    for root in np.random.default_rng(lab.seed).standard_normal((24, 3, 5)):
+        hessian, live = root.T @ root / 5, np.linalg.svd(root)[2][:3].T
+        factor = 2 * np.eye(3) - (0.0 if planted else step) * live.T @ hessian @ live
+        predicted = step * variance * live @ np.linalg.inv(factor) @ live.T
+        found = noisy_covariance(hessian, variance * hessian, step, 1e5)
+        errors.append(np.abs(found - predicted).max() / np.abs(predicted).max())
+    return at_most(
+        float(max(errors)), 1e-10, "largest relative distance to step sigma^2 (2 - step A)^-1 on the range of A"
+    )
 
 
 @claim("noise/diffusion-limit", f"{NOTES}, section 9.5; order {DERIVED}", "sharpened")
 def diffusion_limit(lab: Lab, planted: bool) -> Verdict:
     """For small steps SGD is its diffusion, transients and all entries included, up to a relative error of order step.
-    SGD after k steps against the diffusion at time k * step, for small steps and all entries; planted: at twice the time."""
-    hessian, noise = _pair()
-    gaps, lags = [], []
-    for step in (1e-3, 1e-4):
-        count = round(0.7 / step)
-        found = noisy_covariance(hessian, noise, step, count) / step
-        limit = diffusion_transient(hessian, noise, step, (2 if planted else 1) * count * step) / step
-        gaps.append(float(np.abs(found - limit).max() / np.abs(limit).max()))
-        later = diffusion_lag_covariance(hessian, noise, step, count * step)
-        lags.append(float(np.abs(lag_covariance(hessian, noise, step, count) - later).max() / np.abs(later).max()))
-    return all_of(
-        at_most(gaps[1], 2e-4, "relative distance of SGD to the diffusion at t = 0.7, step 1e-4"),
-        at_most(abs(gaps[0] / gaps[1] / 10 - 1), 0.05, "|distance at step 1e-3 over ten times that at 1e-4 - 1|"),
-        at_most(abs(lags[0] / lags[1] / 10 - 1), 0.05, "the same of the covariance of two times 0.7 apart"),
-    )
+    Distances of the covariance at time 0.7, and of two times 0.7 apart, at steps 1e-3 and 1e-4: their ratio is 10 up to what is of order step^2. 24 drawn pairs that do not commute. Planted: at a time one per cent later."""
+    ratios, late = [], 1.01 if planted else 1.0
+    for first, second in np.random.default_rng(lab.seed).standard_normal((24, 2, 3, 3)):
+        gaps, noise = np.zeros((2, 2)), second @ second.T
+        hessian = 1.5 * first @ first.T / np.linalg.norm(first, 2) ** 2 + 0.3 * np.eye(3)
+        for k, step in enumerate((1e-3, 1e-4)):
+            count = round(0.7 / step)
+            pairs = (
+                (noisy_covariance, diffusion_transient(hessian, noise, step, late * count * step)),
+                (lag_covariance, diffusion_lag_covariance(hessian, noise, step, late * count * step)),
+            )
+            gaps[k] = [
+                np.abs(law(hessian, noise, step, count) - limit).max() / np.abs(limit).max() for law, limit in pairs
+            ]
+        ratios.append(gaps[0] / gaps[1])
+    worst = float(np.abs(np.array(ratios) / 10 - 1).max())
+    return at_most(worst, 0.01, "largest |distance at step 1e-3 over ten times that at 1e-4 - 1|, 24 pairs, both laws")
 
 
 HAOCHEN = "HaoChen, Wei, Lee, Ma, Shape matters: understanding the implicit bias of the noise covariance, COLT 2021"
@@ -238,10 +235,10 @@ def selection(lab: Lab, planted: bool) -> Verdict:
     predicted, norms = predicted_norms(lab)[1:, int(planted)], measured_norms(lab)
     text, mean = "l1 norm at which training ends when the noise stops against the law", norms.mean(axis=1)
     share = float((mean[0] - mean[-1]) / (mean[0] - basis_pursuit(noisy(lab).data).value))
+    detail = f"{_compared(norms[1:], predicted)}; {share:.3g} of the way to the l1 optimum in 40 000 steps"
     return all_of(
-        agree(norms[1:], predicted, text, _compared(norms[1:], predicted)),
+        agree(norms[1:], predicted, text, detail),
         at_most(continuation(lab)[1], 1e-4, "largest relative residual of the continued runs"),
-        at_least(share, 0.8, "share of the way to the l1 optimum travelled in 40 000 steps"),
     )
 
 

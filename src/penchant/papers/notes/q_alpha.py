@@ -20,7 +20,7 @@ from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy
 from ...settings.regression import Regression
 from ...theory.families.interpolation import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import DERIVED, arrays, parameter_flow, small, sparse, summed
+from .evidence import DERIVED, arrays, parameter_flow, sparse, summed
 from .theorems import NOTES, slowest_rate
 
 WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"
@@ -108,18 +108,18 @@ def kernel_deviation(data: Regression, alpha: float) -> tuple[float, float]:
 
 
 @recipe
-def _kernel_exponent(lab: Lab) -> float:
-    alphas = np.array([1.0, 3.0, 10.0])
-    gaps = [kernel_deviation(small(lab)[0], float(alpha))[1] for alpha in alphas]
-    return log_log_slope(alphas, np.array(gaps), (1.0, 10.0))
+def _kernel_gaps(lab: Lab) -> np.ndarray:
+    """Distances of flow and tangent kernel at alpha = 5 and 10, drawn problems x 2."""
+    return np.array([[kernel_deviation(one, alpha)[1] for alpha in (5.0, 10.0)] for one in _drawn(lab)])
 
 
 @claim("q-alpha/kernel-limit", f"{NOTES}, section 9.3; exponent {DERIVED}", "sharpened", slow=True)
 def kernel_limit(lab: Lab, planted: bool) -> Verdict:
     """For large alpha the flow follows its tangent kernel, with a deviation of order alpha^-4.
-    At half a relaxation time the flow differs from its tangent kernel by O(alpha^-4); planted: by O(alpha^-2)."""
-    text = "exponent of the distance between flow and tangent kernel in alpha"
-    return close(_kernel_exponent(lab), -2.0 if planted else -4.0, 0.02, text)
+    Distances at half a relaxation time, at alpha = 10 over 5 on drawn problems: 1/16 up to the next order, alpha^-4 of that. Planted: alpha^-3.99."""
+    gaps = _kernel_gaps(lab)
+    worst = np.abs(gaps[:, 1] / gaps[:, 0] * 2 ** (3.99 if planted else 4.0) - 1).max()
+    return at_most(float(worst), 5.0**-4, f"largest relative distance of the ratio to 2^-4, {len(gaps)} problems")
 
 
 @claim("q-alpha/sparse-rate", DERIVED, "ours")
@@ -208,13 +208,12 @@ def nearest_start(lab: Lab, planted: bool) -> Iterator[Verdict]:
 
 @claim("q-alpha/basis-pursuit", f"{NOTES}, Remark 9.8; certificate {DERIVED}", "sharpened")
 def unique_sparse(lab: Lab, planted: bool) -> Verdict:
-    """The least l1 norm recovers the sparse weight, with a strict certificate: rho <= 0.9.
-    On forty samples in a hundred dimensions; planted: a weight with as many entries elsewhere."""
-    data, weight = sparse(lab)
-    found = basis_pursuit(data)
-    truth = np.roll(weight, 1) if planted else weight
+    """The sparse weight is the interpolant of least |beta|^2 = |theta|_1, the only one where the strict dual certificate rho is below 1.
+    Five signals among a hundred, forty samples, 24 draws. Planted: sixteen samples."""
+    data = [sparse_regression(16 if planted else 40, 100, 5, 1000 * lab.seed + k, signed=False) for k in range(24)]
+    apart = [distance(basis_pursuit(one, nonnegative=True).weight, weight) for one, weight in data]
+    largest = max(strict_dual(one, weight, nonnegative=True) for one, weight in data)
     return all_of(
-        at_most(abs(found.bracket.gap), 1e-9, "certified gap of basis pursuit"),
-        at_most(distance(found.weight, truth), 1e-9, "relative distance of the l1 solution to the sparse weight"),
-        at_least(1 - strict_dual(data, weight), 0.1, "1 - rho, the slack of the strict dual certificate,"),
+        at_most(largest, 1.0, f"largest rho, {len(data)} draws"),
+        at_most(max(apart), 1e-9, "largest relative distance of the nonnegative l1 solution to the sparse weight"),
     )

@@ -15,7 +15,7 @@ from ...diagnostics import direction as diagnostics
 from ...diagnostics.direction import log_attention_loss, misalignment, misalignments, optimal_attention
 from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
 from ...lab import Lab, recipe
-from ...optimisers.base import block_normalised, normalised_descent
+from ...optimisers.base import block_normalised, gradient_descent, normalised_descent, polyak
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...settings.base import Setting
@@ -83,14 +83,14 @@ def draws(lab: Lab) -> tuple[tuple[Draw, Trajectory], ...]:
     return tuple(zip(kept, runs, strict=True))
 
 
-def _enough(lab: Lab) -> Verdict:
+def enough(lab: Lab) -> Verdict:
     text = f"draws of {_DRAWS} inside the hypotheses"
     return at_least(
         float(len(draws(lab))), float(_WANTED), text, "starts normal, in the span of the features, and opposite to W_mm"
     )
 
 
-def _law(one: Draw, run: Trajectory) -> float:
+def law(one: Draw, run: Trajectory) -> float:
     """|W|^2 sin^2 of the angle to W_mm over its limit: twice the sharp constant, with what the start has outside the span of the features."""
     missing = float(misalignments(run, one.reference)[-1])
     limit = 2 * sharp_constant(one.setting, one.reference, float(one.setting.parametrisation.frozen))
@@ -101,8 +101,8 @@ def _law(one: Draw, run: Trajectory) -> float:
 def any_start(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """From any start direction normalised descent turns to the maximum-margin token selection: the square of the angle falls like c/|W|^2, with the c of the support pairs and the start.
     The limit is approached like e^(-chi |W|), so that 20 000 steps leave nothing of it but rounding and the slowest chi. Planted: a c one per cent too large."""
-    yield _enough(lab)
-    worst = max(abs(_law(*pair) * (1 / 1.01 if planted else 1.0) - 1) for pair in draws(lab))
+    yield enough(lab)
+    worst = max(abs(law(*pair) * (1 / 1.01 if planted else 1.0) - 1) for pair in draws(lab))
     yield at_most(worst, 1e-4, "largest relative error of |W|^2 sin^2 after 20 000 steps")
 
 
@@ -125,7 +125,7 @@ def any_query(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def lemma5(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Attention on the optimal tokens never falls below its floor, and never decreases while below one half, from any start.
     The first 100 steps of every draw. Planted: a floor one per cent higher."""
-    yield _enough(lab)
+    yield enough(lab)
     shares = [(one, optimal_attention(run)) for one, run in draws(lab)]
     rises = [np.where(s[:100] < 0.5, np.diff(s[:101], axis=0), np.inf).min() for _, s in shares]
     yield at_least(float(min(rises)), 0.0, "smallest change of s_opt in a step while below 1/2")
@@ -172,7 +172,7 @@ def lemma6(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The norm grows linearly from any start: length t/(max|Z| |W_mm|) - |W_0| <= |W_t| <= length t + |W_0|, in the end by the length of the step along W_mm.
     Planted: without |W_0|."""
-    yield _enough(lab)
+    yield enough(lab)
     lower, upper, growth = [], [], []
     for one, run in draws(lab):
         walked, first = _LENGTH * run.steps[1:], run.norm[0] * (0 if planted else 1)
@@ -189,7 +189,7 @@ def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def lemma1(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Attention on other tokens is at most (T-1) exp(-|W| / (2 |W_mm|)) once W is within 1/(4 B^2 |W_mm|) of its direction, which it ends up to be, from any start.
     By what the proof shows at every W: 1 - 2 B^2 |W_mm| distance for that half, which tends to 1. Planted: one per cent more."""
-    yield _enough(lab)
+    yield enough(lab)
     excess, shares = [], []
     for one, run in draws(lab):
         apart = np.sqrt(2 * misalignments(run, one.reference))
@@ -205,7 +205,7 @@ def lemma1(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def lemma2(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Far out, the gradient correlates with W_mm at least as well as with W_t, up to 1 + pi, from any start.
     <-grad L, W/|W|> <= (1 + pi(|W|)) <-grad L, W_mm/|W_mm|> at every record of every draw. Planted: without the pi."""
-    yield _enough(lab)
+    yield enough(lab)
     worst = []
     for one, run in draws(lab):
         target = np.asarray(one.setting.data.margins(jnp.asarray(one.reference.weight)))
@@ -223,11 +223,32 @@ def _early(lab: Lab) -> list[tuple[Draw, Trajectory]]:
     return list(zip(kept, runs, strict=True))
 
 
+@recipe
+def beside(lab: Lab) -> list[tuple[np.ndarray, np.ndarray]]:
+    """By draw, where 20 000 steps of gradient descent just inside the theorem end, and the two points of normalised descent between which |W| is there."""
+    runs, rooms = _early(lab), [conditions.longest_step(one.setting.data) for one, _ in _early(lab)]
+    slack = [conditions.small_step_size(1.0, one.setting.data, one.setting.loss).slack for one, _ in runs]
+    steps = 0.999 * np.array(rooms) / (np.array(rooms) - slack)
+    ends = train([one.setting for one, _ in runs], gradient_descent(steps), steps=_STEPS, recorder=At(()))
+    after = [int(np.argmax(run.norm > end.norm[-1])) for (_, run), end in zip(runs, ends, strict=True)]
+    return [
+        (end.weight(), np.stack([run.weight(k - 1), run.weight(k)]))
+        for (_, run), end, k in zip(runs, ends, after, strict=True)
+    ]
+
+
+@recipe
+def polyak_runs(lab: Lab) -> list[tuple[Draw, Trajectory]]:
+    """2000 Polyak steps on every draw, all recorded."""
+    kept = [one for one, _ in draws(lab)]
+    return list(zip(kept, train([one.setting for one in kept], polyak(), steps=2000, recorder=Every()), strict=True))
+
+
 @stated("self-attention/theorem-1-bound", "Theorem 5 (appendix form of Theorem 1)", "sharpened", slow=True)
 def theorem1_bound(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The proof's bound on 1 - corr holds at every step from any start, with explicit constants, and says something from some step on.
     From the first of 3000 steps of every draw on; below 2 it says something. How loose it is theorem-1-any-start says. Planted: the steps add nothing to it."""
-    yield _enough(lab)
+    yield enough(lab)
     worst, ends, since = [], [], []
     for one, run in _early(lab):
         norm, distance = run.norm[1:], misalignments(run, one.reference)[1:]

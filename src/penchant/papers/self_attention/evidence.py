@@ -19,7 +19,7 @@ from ...settings.losses import Exponential
 from ...settings.parametrisations import Gram
 from ...settings.tokens import TokenSelection
 from ...theory import selections as conditions
-from ...training.events import Every, LogExcessBelow, LogSpaced
+from ...training.events import LogExcessBelow, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 
@@ -52,12 +52,6 @@ def rules(length: float, settings: Sequence[Setting]) -> dict[str, Any]:
         "NGD, cap 100": normalised_descent(length, 100.0),
         "dual acceleration": Accelerated(0.5 / longest),
     }
-
-
-@recipe
-def every_step(lab: Lab) -> Trajectory:
-    """10 000 Polyak steps on the first data set of preset E, all recorded."""
-    return train(preset(lab, "E")[0], polyak(), steps=10_000, recorder=Every())
 
 
 @recipe

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,8 @@ from ...training.events import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
-from .evidence import LENGTH, SEEDS, alignments, every_step, fleet, hard_tokens, preset
+from .drawn import beside, enough, law, polyak_runs
+from .evidence import LENGTH, SEEDS, alignments, fleet, hard_tokens, preset
 from .theorems import DESCENT, NORMALISED, POLYAK, stated
 
 _LATE = (1e3, 1e4)  # the steps over which exponents are measured
@@ -98,53 +99,70 @@ def _uniform_excess(setting: Setting) -> float:
     return float(np.mean(setting.loss.value(scores.mean(axis=1)) - setting.loss.value(scores.max(axis=1))))
 
 
-@stated("self-attention/theorem-6", "Theorem 6; other losses by us", "sharpened", slow=True)
-def theorem6(lab: Lab, planted: bool) -> Verdict:
-    """Gradient descent on W converges in direction to the maximum-margin token selection. So it does with the logistic loss and the correlation, L - L* falling like 1/t.
-    At the start, where attention is uniform, L - L* is the mean of l(mean score) - l(best score)."""
-    checks = [_direction("GD", fleet(lab, "GD")[0][0], planted)]
+@stated(
+    "self-attention/theorem-6", "Theorem 6, by way of normalised descent; other losses by us", "sharpened", slow=True
+)
+def theorem6(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """Gradient descent on W converges in direction to the maximum-margin token selection, from any start: it goes the way of normalised descent. So it does with the logistic loss and the correlation, L - L* falling like 1/t.
+    With the longest steps inside the theorem it ends within a step of that way, which theorem-1-any-start follows. At the start, where attention is uniform, L - L* is the mean of
+    l(mean score) - l(best score). Planted: an end moved by two per cent."""
+    yield enough(lab)
+    apart, shift = [], 0.02 * planted
+    for end, path in beside(lab):
+        away = np.random.default_rng(0).standard_normal(end.shape)
+        moved = end + shift * np.linalg.norm(end) * away / np.linalg.norm(away)
+        apart.append(np.linalg.norm(moved - path, axis=(1, 2)).min() / np.linalg.norm(path[1] - path[0]))
+    yield at_most(
+        float(max(apart)), 1.0, f"largest distance of the end from that way, over its step, {len(apart)} draws"
+    )
     for loss, runs in _other_losses(lab, "GD").items():
         worst = max(abs(run.log_excess[0] / np.log(_uniform_excess(run.setting)) - 1) for run in runs)
-        checks.append(at_most(float(worst), 1e-12, f"{loss}: largest relative error of log(L - L*) at the start"))
+        yield at_most(float(worst), 1e-12, f"{loss}: largest relative error of log(L - L*) at the start")
         found = settling([(run.steps, np.exp(run.log_excess)) for run in runs], _LATE)
-        text = f"{loss}: exponent of L - L*, steps 1e3 to 1e4, seeds 0-9"
-        checks += [_direction("GD", runs[0], False), covers(found, -1.0, text, rival=-0.9)]
-    return all_of(*checks)
+        yield _direction("GD", runs[0], False)
+        yield covers(found, -1.0, f"{loss}: exponent of L - L*, steps 1e3 to 1e4, seeds 0-9", rival=-0.9)
 
 
-@stated("self-attention/theorem-7", "Theorem 7; other losses by us", "sharpened", slow=True)
-def theorem7(lab: Lab, planted: bool) -> Verdict:
-    """Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent. So they do with the logistic loss and the correlation.
-    Polyak's direction, and step lengths inside the interval of the proof."""
-    setting, reference = preset(lab, "E")
-    run = every_step(lab)
-    xi = conditions.attention_floor(setting, setting.start(), 0.0)
-    deficit = float(np.asarray(setting.data.deficits()).max())
-    stretch = deficit / -np.expm1(-deficit)
-    slope = np.exp(run.log_slope)
-    upper = 2 * conditions.token_bound(setting.data) ** 2 * stretch
-    return all_of(
-        _direction("Polyak", run, planted),
-        at_least(float(slope.min()), xi / reference.value, "smallest |grad log(L - L*)|"),
-        at_most(float(slope.max()), float(upper), "largest |grad log(L - L*)|"),
-        *_fast(lab, "Polyak"),
+@stated("self-attention/theorem-7", "Theorem 7; limits and other losses by us", "sharpened", slow=True)
+def theorem7(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent, from any start: the square of the angle falls like c/|W|^2 with the same c, and |W| grows by |W_mm| a step in the end. So they do with the logistic loss and the correlation.
+    Every step is as long as the proof allows. Planted: a c one per cent too large."""
+    yield enough(lab)
+    errors, growth, least, most = [], [], [], []
+    for one, run in polyak_runs(lab):
+        deficit, slope = float(np.asarray(one.setting.data.deficits()).max()), np.exp(run.log_slope)
+        floor = conditions.attention_floor(one.setting, one.setting.start(), 0.0)
+        upper = 2 * conditions.token_bound(one.setting.data) ** 2 * deficit / -np.expm1(-deficit)
+        least.append(slope.min() * one.reference.value / floor)
+        most.append(slope.max() / upper)
+        errors.append(abs(law(one, run) / (1.01 if planted else 1.0) - 1))
+        growth.append(abs((run.norm[-1] - run.norm[-2]) / one.reference.value - 1))
+    yield at_most(
+        float(max(errors)), 1e-4, f"largest relative error of |W|^2 sin^2 after 2000 steps, {len(errors)} draws"
     )
+    yield at_most(float(max(growth)), 1e-4, "largest relative error of the last growth of |W|")
+    yield at_least(float(min(least)), 1.0, "smallest |grad log(L - L*)| over its bound")
+    yield at_most(float(max(most)), 1.0, "largest |grad log(L - L*)| over its bound")
+    yield from _fast(lab, "Polyak")
 
 
 @stated("self-attention/figure-5", "Figure 5", slow=True)
-def figure5(lab: Lab, planted: bool) -> Verdict:
+def figure5(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """On antipodal classes too gradient descent, normalised descent and Polyak steps turn W to the maximum-margin token selection.
-    Each rule after 10 000 steps. Planted: the first gradient in place of where they end."""
-    return all_of(*(_direction(rule, fleet(lab, rule, "antipodal")[0][0], planted) for rule in _RULES))
+    Each rule after 10 000 steps, ten data sets. Planted: the first gradient in place of where they end."""
+    for rule in _RULES:
+        found = [_direction(rule, run, planted) for run, _ in fleet(lab, rule, "antipodal")]
+        ratios = [cast(float, one.measured) / cast(float, one.predicted) for one in found]
+        yield at_most(max(ratios), 1.0, f"{rule}: largest 1 - corr over what the judge allows, {len(ratios)} data sets")
 
 
 @stated("self-attention/assumption-1-pairs", "Assumption 1", "sharpened")
 def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
     """Assumption 1 in pairwise form holds on Example 1 with d = 300.
-    The pairwise form of Assumption 1 holds on preset E, seeds 0 to 9 (planted: on preset H, where it fails); its ratio is 1/(xi (1 - xi)) for a pair of features
+    The pairwise form of Assumption 1 holds on preset E, seeds 0 to 19 (planted: on preset H, where it fails); its ratio is 1/(xi (1 - xi)) for a pair of features
     e_1 and e_2 - 2 e_1 with gaps 1 and 0.1 and the loss -z."""
     ratios = []
-    for seed in range(10):
+    for seed in range(20):
         setting, _ = preset(lab, "H" if planted else "E", seed)
         floor = conditions.attention_floor(setting, setting.start(), 0.05)
         ratios.append(1 - conditions.near_orthogonal_pairs(setting.data, setting.loss, floor).slack)
@@ -153,7 +171,7 @@ def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
         for floor in (0.1, 0.3)
     ]
     return all_of(
-        at_most(max(ratios), 1.0, "largest ratio of pull to push, seeds 0-9"),
+        at_most(max(ratios), 1.0, "largest ratio of pull to push, seeds 0-19"),
         # strongest pushes are sought on 4001 shares
         at_most(float(np.abs(np.array(by_hand) - 1).max()), 1e-6, "relative error of the ratio of a pair"),
     )
@@ -162,14 +180,14 @@ def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
 @stated("self-attention/lemma-8", "Lemma 8, constant by us", "sharpened")
 def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
     """Example 1 in enough dimensions satisfies Assumptions 1 (token by token, constant 4nT) and 2.
-    Example 1 in enough dimensions (n = 4, T = 3, d = 40 000) meets Assumption 1 token by token and Assumption 2, on ten seeds. Planted: in 300 dimensions."""
-    sets = [signal_tokens(4, 3, 300 if planted else 40_000, seed=seed) for seed in range(10)]
+    Example 1 in enough dimensions (n = 4, T = 3, d = 40 000) meets Assumption 1 token by token and Assumption 2, on twenty seeds. Planted: in 300 dimensions."""
+    sets = [signal_tokens(4, 3, 300 if planted else 40_000, seed=seed) for seed in range(20)]
     orthogonality = max(1 - conditions.near_orthogonal_tokens(data).slack for data in sets)
     tokens = np.eye(6).reshape(3, 2, 6)
     tokens[0, 1, 1:3] = np.sqrt(1 - 1 / 24**2), 1 / 24  # unit tokens with one inner product of 1/(4nT)
     edge = conditions.near_orthogonal_tokens(TokenSelection(tokens, scores=[[1.0, 0.0]] * 3)).slack
     return all_of(
-        at_most(orthogonality, 1.0, "largest ratio 4nT max|<x, x'>| / min|x|^2, seeds 0-9"),
+        at_most(orthogonality, 1.0, "largest ratio 4nT max|<x, x'>| / min|x|^2, seeds 0-19"),
         at_most(abs(edge), 1e-12, "slack where one inner product is 1/(4nT)"),
         at_least(min(conditions.equal_scores(data).slack for data in sets), 0.0, "smallest slack of equal scores"),
     )

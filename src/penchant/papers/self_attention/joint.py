@@ -255,12 +255,10 @@ def lemma12(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@stated("self-attention-joint/lemma-13", "Lemma 13", slow=True)
+@stated("self-attention-joint/lemma-13", "Lemma 13; constant by us", "sharpened", slow=True)
 def lemma13(lab: Lab, planted: bool) -> Verdict:
-    """Score gaps and optimal attention grow at every step, and losses stay comparable.
-    Score gaps and optimal attention never decrease, and losses of samples stay within a constant factor.
-
-    The planted run is on evidence.crowded data, where one sample ends on its other token."""
+    """Score gaps and optimal attention grow at every step, and losses of samples stay within a constant factor, in the end the multipliers of u_mm.
+    Every one of 4000 steps of thirty runs, and the last of 1e5 on ten data sets, to one per cent. The planted run is on evidence.crowded data, where one sample ends on its other token."""
     runs = [run for run, _, _ in evidence.watched_runs(lab, *_GROUPS)]
     if planted:
         runs = [
@@ -272,8 +270,14 @@ def lemma13(lab: Lab, planted: bool) -> Verdict:
     gap = min(float(np.diff(diagnostics.score_gaps(run), axis=0).min()) for run in runs)
     share = min(float(np.diff(one, axis=0).min()) for one in shares)
     ratio = max(float(np.ptp(run.margins, axis=1).max()) for run in runs)
+    ends = [np.ptp(run.margins[-1]) / np.ptp(np.log(found.decoder.dual)) for run, found in evidence.far_pairs(lab)]
     return all_of(
         at_least(gap, 0.0, "smallest change of a score gap in a step", evidence.circumstances(lab, *_GROUPS)),
         at_least(share, -1e-12, "smallest change of log s_opt in a step"),
-        at_most(ratio, np.log(10.0), "largest log ratio of two samples' losses"),
+        at_most(
+            float(np.abs(np.array(ends) - 1).max()),
+            0.01,
+            "largest relative difference of the log ratio of two losses from that of the multipliers of u_mm",
+            f"largest log ratio on the way {ratio:.3g}; {evidence.far_circumstances(lab)}",
+        ),
     )

@@ -9,7 +9,7 @@ from ...norms import norm_named
 from ...references.base import feature_rows
 from ...settings.classification import Multiclass
 from ...training.trajectory import Trajectory
-from ...verdict import Verdict, at_least, at_most, close
+from ...verdict import Verdict, at_least, at_most
 from .comparison import NAMES, THETA
 from .evidence import best, compared, drawn, exponents, features, gammas, last, runs, tends
 from .flows import follow, frobenius, newton_schulz
@@ -54,11 +54,12 @@ def _excess(run: Trajectory, bound: float, gamma: float, size: float, planted: b
 
 @claim("which-margin/own-norm", f"{FAN}, abstract (NSD)", "proved", slow=True)
 def own_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Steepest descent in a norm maximises the margin in that norm: what is missing falls like 1/sqrt(t) for steps like 1/sqrt(t).
-    Mean exponents from step 300 to 3000 on twenty data sets, in five norms. Planted: the rate 1/t."""
+    """Steepest descent in a norm maximises the margin in that norm: for steps like 1/sqrt(t) what is missing falls at least like log(t)/sqrt(t).
+    Exponents from step 300 to 3000 on each of twenty data sets, in five norms: that of log(t)/sqrt(t) is -1/2 + 1/log(t). Planted: like log(t)/t^(3/4)."""
     for name in NAMES:
         slopes = exponents(compared(lab, name, size=_sizes(lab, name, 2.0)), name, 300)
-        yield close(float(np.mean(slopes)), -1.0 if planted else -0.5, 0.2, f"exponent, {name}")
+        most = (-0.75 if planted else -0.5) + 1 / np.log(300)
+        yield at_most(float(slopes.max()), float(most), f"largest exponent, {name}")
 
 
 @claim("which-margin/other-norms", f"{FAN}, abstract (NSD)", "sharpened", slow=True)
@@ -88,7 +89,7 @@ def dual_descent(lab: Lab, planted: bool) -> Iterator[Verdict]:
     yield at_most(float(np.max(ends)), 5e-3, "largest dual norm in the end over the best margin - 1")
 
 
-@claim("which-margin/losses", RAVI, "proved", slow=True)
+@claim("which-margin/losses", f"{RAVI}; normalised steps by us", "sharpened", slow=True)
 def losses(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Cross-entropy, the multiclass exponential and the pairwise logistic loss lead normalised descent to one Frobenius margin.
     What 3000 steps tend to, less than 0.02 missing, on each of twenty data sets. Planted: a loss with a polynomial tail."""
