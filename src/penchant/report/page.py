@@ -34,7 +34,7 @@ _SHAPES = {  # what a page shows of a saved file
         "name": str,
         "title": str,
         "findings": [{"statement": str, "verdict": _VERDICT, "citation?": str}],
-        "figures": [{**dict.fromkeys(("name", *_TOLD), str), "lines": [{"label": str, "style": str}]}],
+        "figures": [{**dict.fromkeys(("name", *_TOLD[1]), str), "lines": [{"label": str, "style": str}]}],
         "tables": [{"title": str, "columns": [str], "rows": [list], "caption": str}],
         "definitions": {"*": str},
         "runs?": {"*": str},
