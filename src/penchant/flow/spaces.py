@@ -4,6 +4,9 @@ The step is that of the integrator, $(1 + hc\,P J^\top H J)x = b$ with the linea
 heard: leaving out a set changes $P J^\top H J$ by at most the sum of its `loads`, as long as the rest holds half of the square sum of the weights w, namely
 $2|J_i|\sum_j|H_{ij}||J_j|$ for the missing entries of H and $|w_i||J_i|\,2\sum_j|J_j|(|H||w|)_j/|w|^2$ because only with all margins $P J^\top w = 0$.
 Times hc that has to stay below the rounding of the identity. The slope always knows all margins, so that none has to come back before the next step.
+
+Where more margins are heard than a matrix should have, no matrix is made: $(1 + R JPJ^\top R)u = R Jb$ with $R^2 = hc\,\mathrm{diag}(H)^+$ is solved by conjugate gradients
+with the systems of the samples as preconditioner. What H has off its diagonal is not stiff (a sample whose attention saturates has none), and extrapolation has its order with any matrix.
 """
 
 import math
@@ -13,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..problem import Reading
@@ -20,16 +24,17 @@ from ..problem import read_once as read
 from ..settings.base import Setting
 
 FEW = 200  # margins, up to which a step solves for all
-_SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, all margins
+_SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, no matrix
+_RESIDUAL, _ITERATIONS = 1e-7, 100  # of conjugate gradients, after the multiple of the weights that P takes away
 
 Solve = Callable[[PyTree], tuple[PyTree, Array]]
 Solver = Callable[[Array], Solve]
 
 
 class Space(eqx.Module):
-    """The margins that enter the systems of a step, and |J_i| of all; or none, and the features of the data, where these are solved for the weight."""
+    """The margins that enter the systems of a step, and |J_i| of all; or none, and the features of the data, where these are solved for the weight; or nothing, where no matrix is made."""
 
-    rows: Int[Array, "k"]
+    rows: Int[Array, "k"] | None
     features: Float[Array, "N D"] | None
     lengths: Float[Array, "N"]
 
@@ -99,6 +104,8 @@ class Spaces:
         bounds, weights = map(np.asarray, self.loads[:2])
         rows = active(bounds, weights, length)
         lighter = self.entries < len(rows) and len(bounds) * self.entries**2 < 2 * len(rows) ** 3
+        if not lighter and len(rows) > _SIZES[-1]:
+            return Space(None, None, self.loads[2])
         return Space(jnp.asarray(rows[: 0 if lighter else None]), self.features if lighter else None, self.loads[2])
 
 
@@ -142,10 +149,48 @@ def _gram(setting: Setting, params: PyTree, space: Space | None, push: Callable,
     return jax.vmap(lambda one: push(pull(one)))(jnp.eye(space.features.shape[1]))
 
 
+def _by_products(setting: Setting, params: PyTree, reading: Reading, speed: Array) -> Solver:
+    """The solvers of a step from products with J and J' alone."""
+    _, push = jax.linearize(setting.margins, params)
+    transpose = jax.linear_transpose(push, params)
+    size, weights = jnp.exp(-reading.log_slope_norm), reading.weights * jnp.exp(-reading.log_slope_norm)
+    unit = jax.tree.map(lambda leaf: leaf * size, reading.slope)
+    heading, index = push(unit), jnp.arange(len(weights)).reshape(setting.samples, -1)
+    steep = jnp.sqrt(jnp.maximum(jnp.diagonal(_blocks(setting, reading), axis1=1, axis2=2), 0.0))
+    own = jax.vmap(lambda rows: setting.parametrisation.gram(params, setting.data.rows(rows)))(index)
+    own = own - heading[index][:, :, None] * heading[index][:, None, :]
+
+    def pull(y: Array) -> tuple[PyTree, Array]:
+        """P J'y, and what P takes away."""
+        along = jnp.vdot(heading, y)
+        return jax.tree.map(lambda c, u: c - along * u, transpose(y)[0], unit), along
+
+    def solver(h: Array) -> Solve:
+        roots = jnp.sqrt(h * speed * size) * steep
+        root, scaled = roots.ravel(), roots[:, :, None] * own * roots[:, None, :]
+        inverse = jnp.linalg.inv(jnp.eye(index.shape[1]) + scaled)
+        system = lambda u: u + root * push(pull(root * u)[0])
+        nearly = lambda u: jnp.einsum("nij,nj->ni", inverse, u[index]).ravel()
+
+        def solve(b: PyTree) -> tuple[PyTree, Array]:
+            wanted = root * push(b)
+            begin = root * (jnp.vdot(root, wanted) / jnp.maximum(jnp.vdot(root, root), jnp.finfo(float).tiny))
+            more, _ = cg(system, wanted - system(begin), tol=_RESIDUAL, maxiter=_ITERATIONS, M=nearly)
+            y = root * (begin + more)
+            back, along = pull(y)
+            return jax.tree.map(jnp.subtract, b, back), -y - along * weights
+
+        return solve
+
+    return solver
+
+
 def linearised(
     setting: Setting, params: PyTree, reading: Reading, speed: Array, space: Space | None
 ) -> tuple[Solver, Array]:
     """The solvers of a step from a point, by the length of substeps: b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b. With them |J_i|."""
+    if space is not None and space.rows is None:
+        return _by_products(setting, params, reading, speed), space.lengths
     push, pull = _maps(setting, params, space)
     curvature, spread = _curvature(setting, reading, space)
     gram, size = _gram(setting, params, space, push, pull), jnp.exp(-reading.log_slope_norm)
