@@ -19,7 +19,7 @@ from penchant.settings.deep_linear import ensure_assumption2
 from penchant.settings.generators import strips, teacher
 
 from .machine import Limits
-from .section import Section, ratio
+from .section import Section, ahead, ratio
 from .timing import Timing, alternate, evaluation, once, say
 
 LEVEL = 1e5
@@ -123,9 +123,8 @@ def compare(limits: Limits, quick: bool) -> Section:
         rows += _race(WIDE, ACCURACIES[:1], 1e-8, ("ours", "LSODA"))
     rows += _long(quick)
     notes = [
-        "With 152 parameters LSODA is the fastest by far, once it is given this clock, compiled functions and the exact Jacobian: its steps cost less than the dispatching of one of ours, and "
-        "its lead grows with the accuracy, because its order does. Kvaerno5 is slower than ours for moderate and faster for high accuracy.",
-        "The generic solvers factorise systems as large as the number of parameters, ours are n x n: with a few thousand parameters the order is reversed.",
+        ahead(rows, "task"),
+        "The generic solvers factorise systems as large as the number of parameters, ours are n x n.",
         "Only ours lands on the risk level exactly, and carries physical time and multipliers along.",
     ]
     return Section("deep_linear", "Deep linear networks: flow to risk e^-100000", ABOUT, rows, notes)

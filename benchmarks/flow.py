@@ -19,7 +19,7 @@ from penchant.problem import read
 from penchant.settings.generators import random_tokens
 
 from .machine import Limits
-from .section import Section, ratio, seconds
+from .section import Section, ahead, ratio, seconds
 from .timing import Timing, alternate, evaluation, once, say
 
 SMALL, LARGE = (6, 5, 10), (20, 8, 32)
@@ -55,9 +55,9 @@ def compare(limits: Limits, quick: bool) -> Section:
     notes = [
         "On the gradient of the loss a generic solver follows the right path to about t = 1e18, where the excess is below the rounding of the loss. Past it Tsit5 drifts away, and "
         "reports success at any later time: it has no means of knowing that what it integrates is rounding noise.",
-        "Given the slope of log(L - L*) in the relative clock, generic solvers do well, and on few parameters they beat us: Tsit5 by far at low accuracy (its steps are cheap, but "
-        "their number grows like the margin, that is like (1 - corr)^(-1/2), where ours grows like its logarithm), Kvaerno5 at high accuracy.",
-        "Kvaerno5 factorises d² x d² systems where we factorise N x N ones: with 1024 parameters its steps take about a tenth of a second each, and at the smaller size it needed hundreds of them.",
+        ahead(rows, "n, L, d", "1 - corr"),
+        "The steps of Tsit5 are cheap, but their number grows like the margin, that is like (1 - corr)^(-1/2), where ours grows like its logarithm.",
+        "Kvaerno5 factorises d² x d² systems where we factorise N x N ones.",
         "Ours also carries the physical time and the multipliers of a certificate, which the others do not.",
         f"First calls at the smaller size, with compilation: {compiled}. For a single run compilation decides.",
     ]

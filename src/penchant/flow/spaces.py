@@ -168,7 +168,7 @@ def _by_products(setting: Setting, params: PyTree, reading: Reading, speed: Arra
     def solver(h: Array) -> Solve:
         roots = jnp.sqrt(h * speed * size) * steep
         root, scaled = roots.ravel(), roots[:, :, None] * own * roots[:, None, :]
-        inverse = jnp.linalg.inv(jnp.eye(index.shape[1]) + scaled)
+        inverse = jnp.linalg.inv(jnp.eye(index.shape[1])[None] + scaled)
         system = lambda u: u + root * push(pull(root * u)[0])
         nearly = lambda u: jnp.einsum("nij,nj->ni", inverse, u[index]).ravel()
 
