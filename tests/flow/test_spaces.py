@@ -1,5 +1,6 @@
 """Which margins enter the systems of a step, and that what is left out is not heard."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -96,17 +97,20 @@ def test_flows_in_smaller_spaces_are_those_with_all_margins(seeds, monkeypatch):
         assert worst <= 1e-10  # 2e-14 on all ten
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_conjugate_gradients_solve_the_system_of_all_margins(seed):
-    """With the exponential loss, whose H is diagonal; steps from no stiffness to margins moved by a million."""
+    """With the exponential loss, whose H is diagonal; from steps without stiffness to one over which the first margins would move by a million."""
     setting = pt.Setting(separable(30, 40, seed=seed), pt.Direct(), pt.Exponential())
     params, tangent = setting.start(seed, 1.0), setting.start(seed + 100, 1.0)
-    reading, one = read(setting, params), jax.numpy.ones(())
-    whole, _ = linearised(setting, params, reading, one, None)
+
+    @eqx.filter_jit
+    def solved(params, tangent, h):
+        reading, one = read(setting, params), jax.numpy.ones(())
+        whole, _ = linearised(setting, params, reading, one, None)
+        return _by_products(setting, params, reading, one)(h)(tangent), whole(h)(tangent)
+
     for h in (1e-3, 1.0, 1e3, 1e6):
-        for found, wanted in zip(
-            _by_products(setting, params, reading, one)(h)(tangent), whole(h)(tangent), strict=True
-        ):
+        for found, wanted in zip(*solved(params, tangent, jax.numpy.asarray(h)), strict=True):
             assert np.linalg.norm(found - wanted) <= 1e-6 * np.linalg.norm(wanted)
 
 
