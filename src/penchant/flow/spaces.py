@@ -5,8 +5,8 @@ heard: leaving out a set changes $P J^\top H J$ by at most the sum of its `loads
 $2|J_i|\sum_j|H_{ij}||J_j|$ for the missing entries of H and $|w_i||J_i|\,2\sum_j|J_j|(|H||w|)_j/|w|^2$ because only with all margins $P J^\top w = 0$.
 Times hc that has to stay below the rounding of the identity. The slope always knows all margins, so that none has to come back before the next step.
 
-Where more margins are heard than a matrix should have, no matrix is made: $(1 + R JPJ^\top R)u = R Jb$ with $R^2 = hc\,\mathrm{diag}(H)^+$ is solved by conjugate gradients
-with the systems of the samples as preconditioner. What H has off its diagonal is not stiff (a sample whose attention saturates has none), and extrapolation has its order with any matrix.
+Where more margins are heard than a matrix should have, no matrix is made: $(1 + R JPJ^\top R)u = R Jb$ is solved by conjugate gradients, with the systems of the samples as
+preconditioner. $R^2$ is the positive part of $hcH$: where H is negative the flow leaves a saddle, which is not stiff, and extrapolation has its order with any matrix.
 """
 
 import math
@@ -34,7 +34,7 @@ Solver = Callable[[Array], Solve]
 class Space(eqx.Module):
     """The margins that enter the systems of a step, and |J_i| of all; or none, and the features of the data, where these are solved for the weight; or nothing, where no matrix is made."""
 
-    rows: Int[Array, "k"] | None
+    rows: Int[Array, "k"]
     features: Float[Array, "N D"] | None
     lengths: Float[Array, "N"]
 
@@ -104,9 +104,8 @@ class Spaces:
         bounds, weights = map(np.asarray, self.loads[:2])
         rows = active(bounds, weights, length)
         lighter = self.entries < len(rows) and len(bounds) * self.entries**2 < 2 * len(rows) ** 3
-        if not lighter and len(rows) > _SIZES[-1]:
-            return Space(None, None, self.loads[2])
-        return Space(jnp.asarray(rows[: 0 if lighter else None]), self.features if lighter else None, self.loads[2])
+        dense = rows[: 0 if lighter or len(rows) > _SIZES[-1] else None]
+        return Space(jnp.asarray(dense), self.features if lighter else None, self.loads[2])
 
 
 def _maps(setting: Setting, params: PyTree, space: Space | None) -> tuple[Callable, Callable]:
@@ -156,7 +155,8 @@ def _by_products(setting: Setting, params: PyTree, reading: Reading, speed: Arra
     size, weights = jnp.exp(-reading.log_slope_norm), reading.weights * jnp.exp(-reading.log_slope_norm)
     unit = jax.tree.map(lambda leaf: leaf * size, reading.slope)
     heading, index = push(unit), jnp.arange(len(weights)).reshape(setting.samples, -1)
-    steep = jnp.sqrt(jnp.maximum(jnp.diagonal(_blocks(setting, reading), axis1=1, axis2=2), 0.0))
+    sizes, ways = jnp.linalg.eigh(_blocks(setting, reading))
+    steep = (ways * jnp.sqrt(jnp.maximum(sizes, 0.0))[:, None]) @ jnp.swapaxes(ways, 1, 2)
     own = jax.vmap(lambda rows: setting.parametrisation.gram(params, setting.data.rows(rows)))(index)
     own = own - heading[index][:, :, None] * heading[index][:, None, :]
 
@@ -167,16 +167,17 @@ def _by_products(setting: Setting, params: PyTree, reading: Reading, speed: Arra
 
     def solver(h: Array) -> Solve:
         roots = jnp.sqrt(h * speed * size) * steep
-        root, scaled = roots.ravel(), roots[:, :, None] * own * roots[:, None, :]
-        inverse = jnp.linalg.inv(jnp.eye(index.shape[1])[None] + scaled)
-        system = lambda u: u + root * push(pull(root * u)[0])
+        root = lambda u: jnp.einsum("nij,nj->ni", roots, u[index]).ravel()
+        inverse = jnp.linalg.inv(jnp.eye(index.shape[1])[None] + roots @ own @ roots)
+        system = lambda u: u + root(push(pull(root(u))[0]))
         nearly = lambda u: jnp.einsum("nij,nj->ni", inverse, u[index]).ravel()
+        even = root(jnp.ones_like(weights))
 
         def solve(b: PyTree) -> tuple[PyTree, Array]:
-            wanted = root * push(b)
-            begin = root * (jnp.vdot(root, wanted) / jnp.maximum(jnp.vdot(root, root), jnp.finfo(float).tiny))
+            wanted = root(push(b))
+            begin = even * (jnp.vdot(even, wanted) / jnp.maximum(jnp.vdot(even, even), jnp.finfo(float).tiny))
             more, _ = cg(system, wanted - system(begin), tol=_RESIDUAL, maxiter=_ITERATIONS, M=nearly)
-            y = root * (begin + more)
+            y = root(begin + more)
             back, along = pull(y)
             return jax.tree.map(jnp.subtract, b, back), -y - along * weights
 
@@ -189,7 +190,7 @@ def linearised(
     setting: Setting, params: PyTree, reading: Reading, speed: Array, space: Space | None
 ) -> tuple[Solver, Array]:
     """The solvers of a step from a point, by the length of substeps: b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b. With them |J_i|."""
-    if space is not None and space.rows is None:
+    if space is not None and space.features is None and not space.rows.size:
         return _by_products(setting, params, reading, speed), space.lengths
     push, pull = _maps(setting, params, space)
     curvature, spread = _curvature(setting, reading, space)
