@@ -114,9 +114,8 @@ def test_conjugate_gradients_solve_the_system_of_all_margins(seed):
             assert np.linalg.norm(found - wanted) <= 1e-6 * np.linalg.norm(wanted)
 
 
-@pytest.mark.parametrize("parametrisation", [pt.Direct(), pt.KeyQuery()], ids=str)
-def test_flows_without_a_matrix_go_the_way_of_those_with_one(parametrisation, monkeypatch):
-    setting = pt.Setting(random_tokens(12, 8, 10, 0, equal_scores=True), parametrisation, pt.Logistic())
+def test_flows_without_a_matrix_go_the_way_of_those_with_one(monkeypatch):
+    setting = pt.Setting(random_tokens(12, 8, 10, 0, equal_scores=True), pt.Direct(), pt.Logistic())
     start = setting.start(0, 0.1)
     wanted = _flow(setting, start)
     monkeypatch.setattr(spaces, "FEW", 1)
