@@ -16,7 +16,18 @@ from .section import Section
 from .timing import clock, say
 
 COMPARISONS = (
-    *("steps", "references", "nuclear", "spectral", "flow", "key-query", "batch", "growth", "interpolation"),
+    *(
+        "steps",
+        "references",
+        "nuclear",
+        "spectral",
+        "flow",
+        "flow-sizes",
+        "key-query",
+        "batch",
+        "growth",
+        "interpolation",
+    ),
     *("attention-regression", "deep_linear", "deep_linear_growth", "sweeps"),
 )
 

@@ -17,6 +17,16 @@ def ratio(peer: Timing, ours: Timing) -> Ratio:
     return Ratio(peer.median / ours.median)
 
 
+def ahead(rows: list[dict[str, Any]], *where: str) -> str:
+    """Who is faster than we are, and in which rows."""
+    peers = dict.fromkeys(name for row in rows for name, cell in row.items() if isinstance(cell, Ratio))
+    told = []
+    for name in peers:
+        places = ["; ".join(str(row[key]) for key in where) for row in rows if name in row and row[name].value < 1]
+        told += [f"{name.removeprefix('faster than ')} ({' | '.join(places)})"] if places else []
+    return f"Faster than ours: {', '.join(told) or 'nobody'}."
+
+
 @dataclass(frozen=True)
 class Section:
     """Rows map column titles to cells; a missing cell is a dash."""

@@ -17,7 +17,7 @@ import pytest
 import penchant as pt
 from penchant.case import make_case
 from penchant.cli import main
-from penchant.commands import data, verify
+from penchant.commands import data, progress, verify
 from penchant.commands.own import Trained
 from penchant.diagnostics.rates import rate
 from penchant.exhibits import Figure, Finding, Line, Result, Shown, Table
@@ -708,3 +708,13 @@ def test_figures_on_which_nothing_happens_are_left_out():
     drawn = lambda y, style="line": Figure("f", "F", "step", "y", (Line("run", steps, y, style),), "", "log", "log")
     assert happens(drawn(1 / steps))
     assert not any(map(happens, (drawn(still), drawn(-steps), drawn(steps, "prediction"), drawn(still * np.nan))))
+
+
+def test_a_flow_foretells_the_time_that_is_left_from_the_pace_of_its_margin(monkeypatch):
+    clock, told = iter([0.0, 1.0, 2.0, 8.0, 14.0]), []
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    tell = progress.sparse(told.append, "log L", margins=True, level=1e6)
+    for step, margin in enumerate([0.5, 10.0, 1e3, 2e6]):
+        tell(step, -margin, margin)
+    assert told[0] == "step 2: log L -1000, smallest margin 1000, about 9 s left"  # a hundredfold took 6 s
+    assert told[1].endswith("about 0 s left")

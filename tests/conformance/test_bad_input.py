@@ -74,12 +74,12 @@ CASES = {
     "primal of wrong shape": (lambda: pt.bracket(DATA, [1.0, 2.0, 3.0], [1.0, 1.0]), "primal", "(3,)"),
     "dual of wrong shape": (lambda: pt.bracket(DATA, [1.0, 2.0], [1.0]), "dual", "(1,)"),
     "no samples to generate": (lambda: signal_tokens(n=0), "n", "0"),
-    "one token to generate": (lambda: signal_tokens(length=1), "length", "0"),
+    "one token to generate": (lambda: signal_tokens(length=1), "length", "Got 1"),
     "no noise": (lambda: signal_tokens(noise=0.0), "noise", "0.0"),
     "unknown position": (lambda: signal_tokens(position="last"), "position", "'last'"),
     "no dimension": (lambda: separable(3, 0), "d", "0"),
     "no gap": (lambda: local_pair(1.0, 0.0), "second", "0.0"),
-    "no tokens to generate": (lambda: random_tokens(3, 1, 3, 0), "length", "0"),
+    "no tokens to generate": (lambda: random_tokens(3, 1, 3, 0), "length", "Got 1"),
 }
 
 

@@ -289,3 +289,10 @@ def test_a_direction_settles_where_it_first_turns_by_less_while_the_norm_doubles
         assert run.norm[-1] < 9e8  # it is the direction that ended the run
         assert turn(run, large[-1]) < level
         assert all(turn(run, k) >= level for k in large[:-1])
+
+
+def test_a_flow_that_was_told_no_end_ends_where_its_direction_is_decided():
+    run = pt.train(PROBLEMS["classification"], pt.GradientFlow())
+    assert run.status is Status.reached_target
+    longer = pt.train(PROBLEMS["classification"], pt.GradientFlow(), until=pt.MarginAbove(1e8))
+    assert 1e-12 < misalignment(run.weight(), longer.weight()) <= 1e-8

@@ -1,12 +1,13 @@
 """Which margins enter the systems of a step, and that what is left out is not heard."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
 import penchant as pt
 from penchant.flow import spaces
-from penchant.flow.spaces import _blocks, active, loads
+from penchant.flow.spaces import _blocks, _by_products, active, linearised, loads
 from penchant.problem import read
 from penchant.settings.factored import Hadamard, PlusMinus
 from penchant.settings.generators import random_tokens, separable
@@ -94,3 +95,31 @@ def test_flows_in_smaller_spaces_are_those_with_all_margins(seeds, monkeypatch):
             wanted = _flow(setting, start)
         worst = max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(found, wanted, strict=True))
         assert worst <= 1e-10  # 2e-14 on all ten
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_conjugate_gradients_solve_the_system_of_all_margins(seed):
+    """With the exponential loss, whose H is diagonal; from steps without stiffness to one over which the first margins would move by a million."""
+    setting = pt.Setting(separable(30, 40, seed=seed), pt.Direct(), pt.Exponential())
+    params, tangent = setting.start(seed, 1.0), setting.start(seed + 100, 1.0)
+
+    @eqx.filter_jit
+    def solved(params, tangent, h):
+        reading, one = read(setting, params), jax.numpy.ones(())
+        whole, _ = linearised(setting, params, reading, one, None)
+        return _by_products(setting, params, reading, one)(h)(tangent), whole(h)(tangent)
+
+    for h in (1e-3, 1.0, 1e3, 1e6):
+        for found, wanted in zip(*solved(params, tangent, jax.numpy.asarray(h)), strict=True):
+            assert np.linalg.norm(found - wanted) <= 1e-6 * np.linalg.norm(wanted)
+
+
+def test_flows_without_a_matrix_go_the_way_of_those_with_one(monkeypatch):
+    setting = pt.Setting(random_tokens(12, 8, 10, 0, equal_scores=True), pt.Direct(), pt.Logistic())
+    start = setting.start(0, 0.1)
+    wanted = _flow(setting, start)
+    monkeypatch.setattr(spaces, "FEW", 1)
+    monkeypatch.setattr(spaces, "_SIZES", (1,))
+    assert not spaces.Spaces(setting, 84).at(start, 0, 1.0).rows.size
+    found = _flow(setting, start)
+    assert max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(found, wanted, strict=True)) <= 1e-4

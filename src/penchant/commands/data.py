@@ -22,6 +22,7 @@ from ..errors import (
     PenchantError,
     UnknownLimit,
 )
+from ..flow.flow import is_flow
 from ..optimisers.base import turns_at
 from ..optimisers.table import LAYER_RULES
 from ..papers import predict as predicted
@@ -33,7 +34,7 @@ from ..theory.base import Prediction, made_of
 from ..theory.describe import describe, lines, proof_lines
 from ..theory.judge import MARGIN, excess
 from ..training.asked import Trainer, budget, longest_feature, optimiser_of, watched
-from ..training.events import MarginAbove, Stalled
+from ..training.events import MarginAbove, Stalled, limits
 from ..training.status import Status
 from ..verdict import Outcome
 from .options import resumed, setting_and_start
@@ -114,7 +115,8 @@ def train(options: Namespace) -> Trained:
     with progress() as show:
         show(f"training with {describe_steps(options, optimiser)}")
         loss = setting.name_of_loss(found.prediction is not None)
-        told = sparse(show, loss, not setting.data.attained)
+        level = float(limits(until).margin) if is_flow(optimiser) else np.inf
+        told = sparse(show, loss, not setting.data.attained, level)
         run = run_training(setting, optimiser, start, steps=steps, until=until, progress=told, memory=memory)
     words = {"optimiser": optimiser, "made": made(options, optimiser), "separable": found.separable}
     case = make_case(found.prediction, run, found.why, **words)

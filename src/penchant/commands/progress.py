@@ -1,5 +1,6 @@
 """Progress on long work, and a sign of life before it: always on stderr, so that stdout stays clean for --json."""
 
+import math
 import sys
 import threading
 import time
@@ -53,19 +54,30 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 
 def sparse(
-    show: Callable[[str], None], loss: str, margins: bool
+    show: Callable[[str], None], loss: str, margins: bool, level: float = math.inf
 ) -> Callable[[SupportsInt, SupportsFloat, SupportsFloat], None]:
     """A `progress` for `train` that says every five seconds where the run is: short runs stay silent.
 
-    `loss` names what is followed; a regression has no `margins`.
+    `loss` names what is followed; a regression has no `margins`. A flow to a margin of `level` multiplies its margin at an even pace once it passes 1, which says what is left.
     """
-    last = time.monotonic()
+    last, begun = time.monotonic(), []
 
     def tell(steps: SupportsInt, log_excess: SupportsFloat, margin: SupportsFloat) -> None:
         nonlocal last
-        if time.monotonic() - last >= 5.0:
-            last = time.monotonic()
-            reached = f", smallest margin {float(margin):.4g}" if margins else ""
-            show(f"step {int(steps)}: {loss} {float(log_excess):.6g}{reached}")
+        now, size = time.monotonic(), float(margin)
+        if size > 1 and not begun:
+            begun.append((now, size))
+        if now - last >= 5.0:
+            last = now
+            reached = f", smallest margin {size:.4g}" if margins else ""
+            show(f"step {int(steps)}: {loss} {float(log_excess):.6g}{reached}{_left(begun, now, size, level)}")
 
     return tell
+
+
+def _left(begun: list[tuple[float, float]], now: float, margin: float, level: float) -> str:
+    """The time that is left by the pace since then; nothing where there is none."""
+    since, first = begun[0] if begun else (now, math.inf)
+    if margin <= first or math.isinf(level):
+        return ""
+    return f", about {(now - since) * max(0.0, math.log(level / margin)) / math.log(margin / first):.2g} s left"

@@ -135,7 +135,7 @@ class _Stride:
                 f"A step of this flow takes {self.fastest:.2g} s, and a flow to margin 1e6 some {_USUAL} steps: about {self.fastest * _USUAL / 60:.2g} minutes. "
                 "`normalised_descent(0.1)` goes to the same limit in cheap steps; so does it with `Gram(data)` where margins are fewer than weights."
             )
-        many = 1 if math.isinf(self.fastest) else int(min(4 * self.room, _CALL / max(self.fastest, 1e-9)))
+        many = 1 if math.isinf(self.fastest) else int(min(16 * self.room, _CALL / max(self.fastest, 1e-9)))
         self.steps, self.room = steps, 1 if alone else max(1, many)
         return self.room
 

@@ -4,6 +4,9 @@ The step is that of the integrator, $(1 + hc\,P J^\top H J)x = b$ with the linea
 heard: leaving out a set changes $P J^\top H J$ by at most the sum of its `loads`, as long as the rest holds half of the square sum of the weights w, namely
 $2|J_i|\sum_j|H_{ij}||J_j|$ for the missing entries of H and $|w_i||J_i|\,2\sum_j|J_j|(|H||w|)_j/|w|^2$ because only with all margins $P J^\top w = 0$.
 Times hc that has to stay below the rounding of the identity. The slope always knows all margins, so that none has to come back before the next step.
+
+Where more margins are heard than a matrix should have, no matrix is made: $(1 + R JPJ^\top R)u = R Jb$ is solved by conjugate gradients, with the systems of the samples as
+preconditioner. $R^2$ is the positive part of $hcH$: where H is negative the flow leaves a saddle, which is not stiff, and extrapolation has its order with any matrix.
 """
 
 import math
@@ -13,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..problem import Reading
@@ -20,14 +24,15 @@ from ..problem import read_once as read
 from ..settings.base import Setting
 
 FEW = 200  # margins, up to which a step solves for all
-_SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, all margins
+_SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, no matrix
+_RESIDUAL, _ITERATIONS = 1e-7, 100  # of conjugate gradients, after the multiple of the weights that P takes away
 
 Solve = Callable[[PyTree], tuple[PyTree, Array]]
 Solver = Callable[[Array], Solve]
 
 
 class Space(eqx.Module):
-    """The margins that enter the systems of a step, and |J_i| of all; or none, and the features of the data, where these are solved for the weight."""
+    """The margins that enter the systems of a step, and |J_i| of all; or none, and the features of the data, where these are solved for the weight; or nothing, where no matrix is made."""
 
     rows: Int[Array, "k"]
     features: Float[Array, "N D"] | None
@@ -99,7 +104,8 @@ class Spaces:
         bounds, weights = map(np.asarray, self.loads[:2])
         rows = active(bounds, weights, length)
         lighter = self.entries < len(rows) and len(bounds) * self.entries**2 < 2 * len(rows) ** 3
-        return Space(jnp.asarray(rows[: 0 if lighter else None]), self.features if lighter else None, self.loads[2])
+        dense = rows[: 0 if lighter or len(rows) > _SIZES[-1] else None]
+        return Space(jnp.asarray(dense), self.features if lighter else None, self.loads[2])
 
 
 def _maps(setting: Setting, params: PyTree, space: Space | None) -> tuple[Callable, Callable]:
@@ -142,10 +148,50 @@ def _gram(setting: Setting, params: PyTree, space: Space | None, push: Callable,
     return jax.vmap(lambda one: push(pull(one)))(jnp.eye(space.features.shape[1]))
 
 
+def _by_products(setting: Setting, params: PyTree, reading: Reading, speed: Array) -> Solver:
+    """The solvers of a step from products with J and J' alone."""
+    _, push = jax.linearize(setting.margins, params)
+    transpose = jax.linear_transpose(push, params)
+    size, weights = jnp.exp(-reading.log_slope_norm), reading.weights * jnp.exp(-reading.log_slope_norm)
+    unit = jax.tree.map(lambda leaf: leaf * size, reading.slope)
+    heading, index = push(unit), jnp.arange(len(weights)).reshape(setting.samples, -1)
+    sizes, ways = jnp.linalg.eigh(_blocks(setting, reading))
+    steep = (ways * jnp.sqrt(jnp.maximum(sizes, 0.0))[:, None]) @ jnp.swapaxes(ways, 1, 2)
+    own = jax.vmap(lambda rows: setting.parametrisation.gram(params, setting.data.rows(rows)))(index)
+    own = own - heading[index][:, :, None] * heading[index][:, None, :]
+
+    def pull(y: Array) -> tuple[PyTree, Array]:
+        """P J'y, and what P takes away."""
+        along = jnp.vdot(heading, y)
+        return jax.tree.map(lambda c, u: c - along * u, transpose(y)[0], unit), along
+
+    def solver(h: Array) -> Solve:
+        roots = jnp.sqrt(h * speed * size) * steep
+        root = lambda u: jnp.einsum("nij,nj->ni", roots, u[index]).ravel()
+        inverse = jnp.linalg.inv(jnp.eye(index.shape[1])[None] + roots @ own @ roots)
+        system = lambda u: u + root(push(pull(root(u))[0]))
+        nearly = lambda u: jnp.einsum("nij,nj->ni", inverse, u[index]).ravel()
+        even = root(jnp.ones_like(weights))
+
+        def solve(b: PyTree) -> tuple[PyTree, Array]:
+            wanted = root(push(b))
+            begin = even * (jnp.vdot(even, wanted) / jnp.maximum(jnp.vdot(even, even), jnp.finfo(float).tiny))
+            more, _ = cg(system, wanted - system(begin), tol=_RESIDUAL, maxiter=_ITERATIONS, M=nearly)
+            y = root(begin + more)
+            back, along = pull(y)
+            return jax.tree.map(jnp.subtract, b, back), -y - along * weights
+
+        return solve
+
+    return solver
+
+
 def linearised(
     setting: Setting, params: PyTree, reading: Reading, speed: Array, space: Space | None
 ) -> tuple[Solver, Array]:
     """The solvers of a step from a point, by the length of substeps: b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b. With them |J_i|."""
+    if space is not None and space.features is None and not space.rows.size:
+        return _by_products(setting, params, reading, speed), space.lengths
     push, pull = _maps(setting, params, space)
     curvature, spread = _curvature(setting, reading, space)
     gram, size = _gram(setting, params, space, push, pull), jnp.exp(-reading.log_slope_norm)

@@ -96,6 +96,8 @@ _LEVELS: dict[type, tuple[str, float]] = {  # the field of `Limits`, and its val
     Stalled: ("stall", np.inf),
     Inaccurate: ("inaccuracy", np.inf),
 }
+DECIDED = DirectionSettled(5e-5), Stalled()
+"""Where a flow ends that was not told: as margins grow like the norm, twice this angle is left to turn, less than 1 - corr = 1e-8, which no verdict asks for."""
 _TOP = 1e12  # rounding moves margins of this size by 1e-4, and the multipliers are exponentials of them
 
 

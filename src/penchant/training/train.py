@@ -20,7 +20,7 @@ from ..problem import Reading, read, smallest_margin
 from ..settings.base import RESOLUTION, Setting
 from ..settings.regression import Regression
 from .batch import Batch, check_networks, raise_if_diverged
-from .events import Event, Limits, LogSpaced, Recorder, events, flow_only, limits
+from .events import DECIDED, Event, Limits, LogSpaced, Recorder, events, flow_only, limits
 from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
 from .status import Status
 from .trajectory import Memory, Trajectory, check_memory, describe, settings_of
@@ -53,7 +53,7 @@ def train(
     throw: bool = False,
     memory: Memory | None = None,
 ) -> Any:
-    """Train a `Setting` (or a list of them) from `start` (zeros by default) for `steps` steps or until an event.
+    """Train a `Setting` (or a list of them) from `start` (zeros by default) for `steps` steps or until an event; a flow without either until its direction is decided.
 
     A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual), of settings
     (a list, all of one shape) or of several of these gives a list of trajectories from one compiled, vectorised run.
@@ -169,9 +169,8 @@ def _flow(
     if isinstance(recorder, Recorder):
         wanted = "None (every step of the integrator) or `Levels`"
         raise ArgumentError("recorder", owner, wanted, repr(recorder))
-    attained = setting.data.attained  # the flow then ends by itself
-    if not until and steps is None and not attained:
-        raise ArgumentError("until", owner, "given, or `steps`", "neither", "until=MarginAbove(1e6)")
+    if not until and steps is None and not setting.data.attained:  # there the flow ends by itself
+        until = DECIDED
     steps, levels = None if steps is None else default_steps(steps, until), limits(until)
     depth, size = -float(levels.log_excess), float(levels.margin)
     for name, far in {f"At risk e^-{depth:.0e}": depth, f"At margin {size:.0e}": size}.items():
