@@ -154,7 +154,9 @@ def test_the_command_line_runs_writes_and_draws_an_experiment(tiny, tmp_path, ca
     ]
     assert main(["experiment", str(kept), "--out", str(tmp_path / "again")]) == 0
     assert "Every rule trains the network" in capsys.readouterr().out
-    assert (tmp_path / "again" / "index.html").is_file()
+    page = (tmp_path / "again" / "index.html").read_text()
+    assert "a file of the user&#39;s own" in page
+    assert told["data"]["mnist"]["sha256"] in page
     cut = json.loads(kept.read_text())
     cut["runs"] = [one for one in cut["runs"] if one["variant"] != "Adam"][:4]  # the time was over
     kept.write_text(json.dumps(cut))
@@ -203,6 +205,10 @@ def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
     for words, asked in wanted.items():
         assert main(["experiment", *asked, "--out", str(tmp_path / "out")]) == 2
         assert words in capsys.readouterr().err
+    assert main(["experiment", "vit-mnist", "--data", str(tiny), "--out", str(tmp_path / "text.json" / "out")]) == 2
+    told = capsys.readouterr().err
+    assert "is not a directory one can write to" in told
+    assert "runs SGD" not in told  # before the work, not after it
 
 
 COMMANDS = re.findall(r"^penchant experiment (.*?) +# (\S+)$", (DOCS / "networks.md").read_text(), re.MULTILINE)
