@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penchant import data
 from penchant.cli import _parser, main
 from penchant.errors import ArgumentError
 
@@ -209,6 +210,18 @@ def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
     told = capsys.readouterr().err
     assert "is not a directory one can write to" in told
     assert "runs SGD" not in told  # before the work, not after it
+
+
+def test_the_encoder_comes_as_usual_beside_texts_of_ones_own(tmp_path, monkeypatch):
+    labels = {f"{part}_labels": np.arange(3) for part in ("train", "test")}
+    np.savez(tmp_path / "multinli.npz", train_tokens=np.ones((3, 5), int), test_tokens=np.ones((3, 5), int), **labels)
+    load, wanted = data.load, torch_experiments.EXPERIMENTS["encoder-multinli"]
+    encoder = lambda folder: data.Dataset("minilm", {}, {"folder": folder})
+    monkeypatch.setattr(data, "load", lambda name, f=None: encoder(f) if name == "minilm" else load(name, f))
+    records = lambda: torch_experiments._sets(wanted, str(tmp_path), None)[1]
+    assert records()["minilm"] == {"folder": None}
+    (tmp_path / "minilm.npz").touch()
+    assert records()["minilm"] == {"folder": str(tmp_path)}
 
 
 COMMANDS = re.findall(r"^penchant experiment (.*?) +# (\S+)$", (DOCS / "networks.md").read_text(), re.MULTILINE)
