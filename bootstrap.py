@@ -8,7 +8,7 @@
 Standard library only. Further arguments go to the command that is run, for instance
 `python3 bootstrap.py verify linear_models --json`, `python3 bootstrap.py test --slow` (the long tests too),
 `--newest` (with the Python that runs this and the newest releases, in a `.venv-3.X` of their own, the tests alone),
-`--torch` (with PyTorch, for the tests of its bridge, even if pip finds no CPU build) or `--browser` (with Playwright, and axe-core by npm, for the tests of the pages in Chromium).
+`--torch` (with PyTorch, for the tests of its bridge, even if pip finds no CPU build, and what drives its loops) or `--browser` (with Playwright, and axe-core by npm, for the tests of the pages in Chromium).
 """
 
 import os
@@ -33,6 +33,7 @@ DIGITS = (
 )  # once more as users compile
 TORCH = "torch==2.13.0"
 AXE = "axe-core@4"  # rules of access, for the tests of the pages
+LOOPS = "transformers,lightning,tensorboard"  # what else the tests of the bridge train with
 EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]", "docs": "[docs]"}
 
 
@@ -115,7 +116,8 @@ def main() -> int:
         return 2
     job, rest = arguments[0], arguments[1:]
     asked = [name for name in ("torch", "browser") if job == "test" and f"--{name}" in rest]
-    install(f"[{','.join(['dev', *asked])}]" if asked else EXTRAS[job])
+    loops = [LOOPS] if "torch" in asked else []
+    install(f"[{','.join(['dev', *asked, *loops])}]" if asked else EXTRAS[job])
     if "browser" in asked:
         install_axe()
     status = 0

@@ -114,6 +114,28 @@ def test_what_is_not_there_is_said(tmp_path, monkeypatch):
         data.load("multinli")
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "content", "words"),
+    [
+        ("multinli", "multinli_1.0_train.jsonl", b'{"a": 1}', "KeyError: 'gold_label'"),
+        ("multinli", "multinli_1.0_train.jsonl", b"", "cannot be read"),
+        ("civilcomments", "all_data_with_identities.csv", b"comment_text,toxicity,split\na,high,train", "'high'"),
+        ("mnist", "train-images-idx3-ubyte", FILES["train-images-idx3-ubyte"][:40], "cannot reshape"),
+        ("mnist", "t10k-labels-idx1-ubyte.gz", b"no", "BadGzipFile"),
+        ("mnist", "t10k-labels-idx1-ubyte", b"\0\0\x08\1\0\0\0\1\0", "2 samples and 1 labels to test"),
+        ("mnist", "mnist.npz", None, "0 samples and 0 labels to train"),
+    ],
+)
+def test_files_of_ones_own_of_another_form_are_named(tmp_path, name, file, content, words):
+    known = FILES if name == "mnist" else dict.fromkeys(("multinli_1.0_dev_matched.jsonl",), b"")
+    for other, whole in known.items():
+        if not file.startswith(other):
+            (tmp_path / other).write_bytes(whole)
+    np.savez(tmp_path / file, other=np.ones(2)) if content is None else (tmp_path / file).write_bytes(content)
+    with pytest.raises(DataFileError, match=words):
+        data.load(name, tmp_path)
+
+
 def test_texts_of_ones_own_copies(tmp_path):
     rows = [("entailment", "A é", "B"), ("-", "no", "label"), ("contradiction", "C", "D")]
     lines = [json.dumps({"gold_label": a, "sentence1": b, "sentence2": c}) for a, b, c in rows]

@@ -116,7 +116,13 @@ def _held(name: str, folder: Path) -> Dataset | None:
     read = lambda ending: opened(next(one for one in found if one.name.startswith(ending)))
     hashes = {one.name: _hash(one) for one in found}
     record = {"data": name, "from": "a folder of the user's own", "sha256": hashes}
-    return Dataset(name, _KINDS[name].convert([read]), record)
+    try:
+        return Dataset(name, _KINDS[name].convert([read]), record)
+    except Exception as error:  # whatever a file of another form makes of its reader
+        raise DataFileError(
+            f"The files of '{name}' in '{folder}' cannot be read: {type(error).__name__}: {error}.\n"
+            "  Usual causes: (a) a copy was cut short; (b) another form than that in which the data are published; (c) a split without samples."
+        ) from error
 
 
 def _own(name: str, folder: Path) -> Dataset:
@@ -127,7 +133,18 @@ def _own(name: str, folder: Path) -> Dataset:
             f"The folder '{folder}' does not hold the data '{name}'.\n  Required: {', or '.join(filter(None, wanted))}.\n"
             f"  Found: {', '.join(sorted(one.name for one in folder.glob('*'))[:8]) or 'nothing'}."
         )
+    for part in ("train", "test") if name != "minilm" else ():
+        samples, labels = (_count(found.arrays, part, *kinds) for kinds in (("images", "ends", "tokens"), ("labels",)))
+        if not 0 < samples == labels:
+            raise DataFileError(
+                f"The data '{name}' in '{folder}' have {samples} samples and {labels} labels to {part} with.\n"
+                f"  Required: as many of one as of the other, and one at least.\n  Found: {', '.join(sorted(found.arrays))}."
+            )
     return found
+
+
+def _count(arrays: Arrays, part: str, *kinds: str) -> int:
+    return next((len(arrays[f"{part}_{kind}"]) for kind in kinds if f"{part}_{kind}" in arrays), 0)
 
 
 def _hash(path: Path) -> str:

@@ -1,10 +1,12 @@
 """The probe inside other people's loops: the same weights with and without it, and a record like any other."""
 
+import importlib
 import logging
 
 import numpy as np
 import pytest
 
+from penchant.errors import DataFileError
 from penchant.report.networks import read_network
 
 torch = pytest.importorskip("torch")
@@ -67,11 +69,9 @@ def test_trainer_of_transformers(tmp_path):
     assert [step for step, _ in writer.seen["probe/losses"]] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_lightning(tmp_path):
+def fitted(folder, watch, epochs=2, checkpoint=None, fails_at=None):
+    """A network after some epochs of Lightning, 3 steps of two batches each, and its trainer."""
     lightning = pytest.importorskip("lightning.pytorch")
-    from penchant.bridge.torch_lightning import LightningProbe
-
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
     class Net(lightning.LightningModule):
@@ -83,36 +83,66 @@ def test_lightning(tmp_path):
             return self.layers(x)
 
         def training_step(self, batch, _):
+            if self.global_step == fails_at:
+                raise RuntimeError("a fault of the user's own")
             return nn.functional.cross_entropy(self(batch[0]), batch[1])
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), 0.1, momentum=0.9)
 
-    ends = []
-    for probed in (False, True):
-        torch.manual_seed(0)
-        model, loader = Net(), torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ROWS, LABELS), 4)
-        watch = [LightningProbe(tmp_path / "run.npz", ROWS, LABELS, budget=None)] if probed else []
-        quiet = {
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-        }
-        trainer = lightning.Trainer(
-            max_epochs=2,
-            accelerator="cpu",
-            accumulate_grad_batches=2,
-            callbacks=watch,
-            default_root_dir=tmp_path,
-            **quiet,
-        )
-        trainer.fit(model, loader)
-        ends.append(flat(model))
+    torch.manual_seed(0)
+    model, loader = Net(), torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ROWS, LABELS), 4)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    told = {"max_epochs": epochs, "accumulate_grad_batches": 2, "callbacks": watch, "default_root_dir": folder}
+    trainer = lightning.Trainer(accelerator="cpu", **told, **quiet)
+    trainer.fit(model, loader, ckpt_path=checkpoint, weights_only=False)
+    return model, trainer
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning(tmp_path):
+    pytest.importorskip("lightning.pytorch")
+    from penchant.bridge.torch_lightning import LightningProbe
+
+    watch = LightningProbe(tmp_path / "run.npz", ROWS, LABELS, budget=None)
+    ends = [flat(fitted(tmp_path, callbacks)[0]) for callbacks in ([], [watch])]
     assert torch.equal(*ends)
     header, series = read_network(tmp_path / "run.npz")
     assert header["layers"] == ["layers.0", "layers.3"]
     assert series["steps"].tolist() == [0, 1, 2, 3, 4, 6]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_steps_are_those_of_the_optimiser_also_from_a_checkpoint(tmp_path):
+    pytest.importorskip("lightning.pytorch")
+    from penchant.bridge.torch_lightning import LightningProbe
+
+    kept = tmp_path / "net.ckpt"
+    fitted(tmp_path, [])[1].save_checkpoint(kept)
+    fitted(tmp_path, [LightningProbe(tmp_path / "run.npz", every=1, budget=None)], 3, kept)
+    assert read_network(tmp_path / "run.npz")[1]["steps"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_training_that_fails_leaves_its_record(tmp_path):
+    pytest.importorskip("lightning.pytorch")
+    from penchant.bridge.torch_lightning import LightningProbe
+
+    with pytest.raises(RuntimeError, match="user's own"):
+        fitted(tmp_path, [LightningProbe(tmp_path / "run.npz", budget=None)], fails_at=4)
+    assert read_network(tmp_path / "run.npz")[1]["steps"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("torch_transformers", "ProbeCallback"), ("torch_lightning", "LightningProbe")]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_record_that_cannot_be_written_is_refused_before_training(tmp_path, module, name):
+    pytest.importorskip("transformers" if name == "ProbeCallback" else "lightning")
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file" / "run.npz"):
+        with pytest.raises(DataFileError, match="Cannot write"):
+            getattr(importlib.import_module(f"penchant.bridge.{module}"), name)(path)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penchant import data
 from penchant.cli import _parser, main
 from penchant.errors import ArgumentError
 
@@ -154,7 +155,9 @@ def test_the_command_line_runs_writes_and_draws_an_experiment(tiny, tmp_path, ca
     ]
     assert main(["experiment", str(kept), "--out", str(tmp_path / "again")]) == 0
     assert "Every rule trains the network" in capsys.readouterr().out
-    assert (tmp_path / "again" / "index.html").is_file()
+    page = (tmp_path / "again" / "index.html").read_text()
+    assert "a file of the user&#39;s own" in page
+    assert told["data"]["mnist"]["sha256"] in page
     cut = json.loads(kept.read_text())
     cut["runs"] = [one for one in cut["runs"] if one["variant"] != "Adam"][:4]  # the time was over
     kept.write_text(json.dumps(cut))
@@ -203,6 +206,22 @@ def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
     for words, asked in wanted.items():
         assert main(["experiment", *asked, "--out", str(tmp_path / "out")]) == 2
         assert words in capsys.readouterr().err
+    assert main(["experiment", "vit-mnist", "--data", str(tiny), "--out", str(tmp_path / "text.json" / "out")]) == 2
+    told = capsys.readouterr().err
+    assert "is not a directory one can write to" in told
+    assert "runs SGD" not in told  # before the work, not after it
+
+
+def test_the_encoder_comes_as_usual_beside_texts_of_ones_own(tmp_path, monkeypatch):
+    labels = {f"{part}_labels": np.arange(3) for part in ("train", "test")}
+    np.savez(tmp_path / "multinli.npz", train_tokens=np.ones((3, 5), int), test_tokens=np.ones((3, 5), int), **labels)
+    load, wanted = data.load, torch_experiments.EXPERIMENTS["encoder-multinli"]
+    encoder = lambda folder: data.Dataset("minilm", {}, {"folder": folder})
+    monkeypatch.setattr(data, "load", lambda name, f=None: encoder(f) if name == "minilm" else load(name, f))
+    records = lambda: torch_experiments._sets(wanted, str(tmp_path), None)[1]
+    assert records()["minilm"] == {"folder": None}
+    (tmp_path / "minilm.npz").touch()
+    assert records()["minilm"] == {"folder": str(tmp_path)}
 
 
 COMMANDS = re.findall(r"^penchant experiment (.*?) +# (\S+)$", (DOCS / "networks.md").read_text(), re.MULTILINE)

@@ -356,11 +356,26 @@ def test_memory_and_time_are_said_before_they_are_spent():
         (lambda: nn.Linear(4, 1, bias=False), LABELS[:, None], r"shape \(6, 1\)"),
         (lambda: nn.Linear(3, 1, bias=False), LABELS, "'inputs' argument .* Linear takes"),
         (lambda: nn.LSTM(4, 1), LABELS, "Got tuple"),
+        (lambda: nn.LazyLinear(1), LABELS, "'weight' without a shape"),
+        (lambda: nn.Linear(4, 1, bias=False), np.array(list("ababab")), "'labels' .* an array of numbers"),
     ],
 )
 def test_what_cannot_be_measured_is_named(model, labels, words):
     with pytest.raises(ArgumentError, match=words):
         kkt(model(), INPUTS, labels)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, 1.0, math.nan])
+def test_a_tolerance_that_decides_nothing_is_refused(tolerance):
+    with pytest.raises(ArgumentError, match="'tolerance'"):
+        kkt(*separated(), tolerance=tolerance)
+
+
+def test_statistics_of_a_batch_are_told_not_to_be_what_is_read():
+    model, X, y = separated()
+    model = nn.Sequential(nn.BatchNorm1d(6, dtype=torch.float64), *model).eval()
+    with pytest.warns(PenchantWarning, match="'0' is read with its running statistics"):
+        kkt(model, X, y)
 
 
 def test_bad_weights_wrong_margins_and_biases_are_named():
@@ -499,7 +514,8 @@ def test_the_command_line_reads_a_script(tmp_path, capsys):
     assert main(["kkt", f"{tmp_path}/net.py:modle", f"{tmp_path}/data.npz"]) == 2
     assert "did you mean model" in capsys.readouterr().err
     assert main(["kkt", f"{tmp_path}/none.py:model", f"{tmp_path}/data.npz"]) == 2
-    capsys.readouterr()
+    assert main(["kkt", f"{tmp_path}/net.py", f"{tmp_path}/data.npz"]) == 2
+    assert "FILE.py:NAME" in capsys.readouterr().err
     (tmp_path / "bad.py").write_text(
         "number, none = 3, []\ndef model():\n    raise ValueError('no weights')\ndef end():\n    raise SystemExit(0)\n"
     )

@@ -139,7 +139,9 @@ def test_buffers_and_mixed_flags_are_given_back():
     model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
     model[2].eval()
     before, flags = deepcopy(model.state_dict()), [one.training for one in model.modules()]
+    known = [set(vars(one)) for one in model.modules()]
     Probe(model, batch()[0][:, 0], batch()[1]).detach()
+    assert [set(vars(one)) for one in model.modules()] == known
     assert [one.training for one in model.modules()] == flags
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(one.grad is None for one in model.parameters())
@@ -231,6 +233,7 @@ def test_the_record_is_a_file_that_the_command_line_draws(tmp_path, capsys):
     assert main(["probe", str(path), "--out", str(tmp_path / "page")]) == 0
     assert "stable rank" in capsys.readouterr().out
     page = (tmp_path / "page" / "index.html").read_text()
+    assert "seed 0" not in page
     for word in ("Entropy of attention", "Normalised margins", "Balancedness"):
         assert word in page
     assert main(["report", str(tmp_path / "page")]) == 0
@@ -249,6 +252,8 @@ def test_the_record_is_a_file_that_the_command_line_draws(tmp_path, capsys):
         (lambda: Probe(nn.ReLU()), "'model'"),
         (lambda: Probe(nn.Linear(2, 2), layers=["weigth"]), "'layers'"),
         (lambda: Probe(nn.Linear(2, 2), every=0), "'every'"),
+        (lambda: Probe(nn.Linear(2, 2), budget=math.nan), "'budget'"),
+        (lambda: Probe(nn.Linear(2, 2), budget=-1), "'budget'"),
         (lambda: Probe(nn.Linear(2, 2), torch.ones(3, 2), torch.ones(2)), "'labels'"),
         (lambda: Probe(nn.Linear(2, 2), torch.ones(3, 2), torch.tensor([0, 1, 2])), "'labels' .* 2 on sample 2"),
         (lambda: Probe(nn.Linear(2, 1), torch.ones(3, 2), torch.tensor([0, 1, 1])), r"2 \* labels - 1"),

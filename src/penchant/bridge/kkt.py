@@ -172,6 +172,8 @@ def read(network: Gradients, *, tolerance: float = 1e-2, radii: Sequence[float] 
     """The meter: homogeneity, margins, distances, the gap with its certificate, and the curve over the radius within which kinks are free."""
     theta = network.start
     size = float(np.linalg.norm(theta))
+    if not 0 < tolerance < 1:
+        raise ArgumentError("tolerance", "kkt", "between 0 and 1, as the distance is", tolerance)
     if not 0 < size < math.inf:
         found = f"{int((~np.isfinite(theta)).sum())} that are not, and a norm of {size:g}"
         required = "a network of finite weights that are not all 0"

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -204,7 +205,8 @@ def _sets(wanted: Experiment, folder: str | None, samples: int | None) -> tuple[
     found = data.load(wanted.data, folder)
     arrays, records = dict(found.arrays), {wanted.data: found.record}
     if wanted.length:
-        encoder = data.load("minilm", folder)
+        own = folder and next(Path(folder).glob("*minilm*"), None)
+        encoder = data.load("minilm", folder if own else None)
         arrays, records = {**arrays, **encoder.arrays}, records | {"minilm": encoder.record}
     splits = []
     for part in ("train", "test"):

@@ -29,7 +29,21 @@ def unwrap(model: nn.Module) -> nn.Module:
     """The module itself, without what `torch.compile` and data-parallel wrappers put around it."""
     wrapped = type(model).__name__ in ("DataParallel", "DistributedDataParallel")
     inner: Any = getattr(model, "_orig_mod", model.module if wrapped else None)
-    return model if inner is None else unwrap(inner)
+    if inner is not None:
+        return unwrap(inner)
+    if lazy := next((name for name, one in model.named_parameters() if nn.parameter.is_lazy(one)), ""):
+        raise ArgumentError(
+            "model", "the bridge", "initialised", f"'{lazy}' without a shape", "call it on a batch first"
+        )
+    return model
+
+
+def tensor(values: object, name: str, owner: str) -> torch.Tensor:
+    """Numbers of any kind as a tensor without a history."""
+    try:
+        return torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(name, owner, "an array of numbers", str(error).splitlines()[0]) from error
 
 
 def scores(found: Any) -> Any:
@@ -58,7 +72,8 @@ def answered(module: nn.Module, inputs: torch.Tensor, owner: str, shaped: bool =
 def aside(module: nn.Module) -> Iterator[None]:
     """The module as it is, in evaluation mode, for a look that leaves no trace: flags, buffers, random state and compilation are given back."""
     parts = list(module.modules())
-    flags, compiled = [one.training for one in parts], [one._compiled_call_impl for one in parts]
+    flags = [one.training for one in parts]
+    compiled = [(one, one._compiled_call_impl) for one in parts if one._compiled_call_impl]
     buffers = [(one, one.clone()) for one in module.buffers()]
     devices = {one.device for one in module.parameters()}
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -70,12 +85,16 @@ def aside(module: nn.Module) -> Iterator[None]:
         try:
             torch.backends.mha.set_fastpath_enabled(False)  # it would pass the hooks by
             for one in parts:
-                one.training, one._compiled_call_impl = False, None
+                one.training = False
+            for one, _ in compiled:
+                one._compiled_call_impl = None
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-            for one, flag, call in zip(parts, flags, compiled, strict=True):
-                one.training, one._compiled_call_impl = flag, call
+            for one, flag in zip(parts, flags, strict=True):
+                one.training = flag
+            for one, call in compiled:
+                one._compiled_call_impl = call
             for one, old in buffers:
                 if not torch.equal(one, old):
                     one.copy_(old)

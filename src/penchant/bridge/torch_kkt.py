@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingIm
 from ..errors import ArgumentError, warn
 from .kkt import RADII, Reading, read
 from .kkt_cone import LARGE, Kinks, Masks, margin_pairs
-from .torch_hooks import answered, scores, unwrap
+from .torch_hooks import answered, scores, tensor, unwrap
 
 _CHUNK = 64  # gradients at a time
 _PAIRS = 20_000  # kinks whose distance is measured; the nearest by their relative size, if there are more
@@ -65,7 +65,7 @@ class TorchGradients:
         self._scale, self._degree = 1.0, 0
         self._shapes = {name: one.shape for name, one in named.items()}
         self.start = torch.cat([one.detach().flatten() for one in named.values()]).numpy()
-        self.x, known = (torch.as_tensor(one).detach().cpu() for one in (inputs, labels))
+        self.x, known = tensor(inputs, "inputs", "kkt").cpu(), tensor(labels, "labels", "kkt").cpu()
         self.x = self.x.double() if self.x.is_floating_point() else self.x
         if len(known) != len(self.x):
             found = f"{len(self.x)} inputs and {len(known)} labels"
@@ -203,6 +203,10 @@ def _check_module(module: nn.Module) -> None:
             found = f"{type(part).__name__} '{name}' in training mode"
             fix = "model.eval(): in training mode the margin of a sample is not a function of the weights alone"
             raise ArgumentError("model", "kkt", "in evaluation mode", found, fix)
+        if isinstance(part, _MODES[0]):
+            warn(
+                f"'{name}' is read with its running statistics held fixed: of training with those of a batch no theorem here speaks."
+            )
     for name, one in named.items():
         if not one.requires_grad:
             fix = f"model.get_parameter('{name}').requires_grad_(True), or fold it into the inputs: the theorems are about all parameters"

@@ -20,7 +20,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 from ..errors import ArgumentError
 from ..files import mark, write_npz
 from .kkt_cone import check_labels
-from .torch_hooks import QUANTILES, Listener, answered, aside, attention_blocks, head_spectra, scores, unwrap
+from .torch_hooks import QUANTILES, Listener, answered, aside, attention_blocks, head_spectra, scores, tensor, unwrap
 
 _EXACT = 1_000_000_000  # products above which only the largest singular value is looked for
 _TOLERANCE, _GROWTH, _PIECE = 1e-6, 1.3, 1024
@@ -115,10 +115,11 @@ class Probe:
         self.shapes = tuple((len(one()), one()[0].numel()) for one in self._weights.values())
         self.blocks = attention_blocks(self.module)
         self._parameters = list(self.module.parameters())
-        tensor = lambda one: None if one is None else torch.as_tensor(one).to(self._parameters[0].device)
-        self._data = tensor(inputs), tensor(labels)
-        _check_data(self.module, *self._data, every)
+        place = self._parameters[0].device
+        held = lambda one, name: None if one is None else tensor(one, name, "Probe").to(place)
+        self._data = held(inputs, "inputs"), held(labels, "labels")
         self._every, self._budget = every, math.inf if budget is None else budget
+        _check_data(self.module, *self._data, every, self._budget)
         self.count, self._due, self._spent = 0, 0, 0.0
         self._rows: list[dict[str, np.ndarray]] = []
         self._start = self._before = [one.detach().clone() for one in self._parameters]
@@ -273,9 +274,13 @@ def _matrices(module: nn.Module, layers: Sequence[str] | None) -> dict[str, Call
     return found if layers is None else {name: found[name] for name in layers}
 
 
-def _check_data(module: nn.Module, inputs: torch.Tensor | None, labels: torch.Tensor | None, every: int | None) -> None:
+def _check_data(
+    module: nn.Module, inputs: torch.Tensor | None, labels: torch.Tensor | None, every: int | None, budget: float
+) -> None:
     if every is not None and not every >= 1:
         raise ArgumentError("every", "Probe", "a positive number of steps", every)
+    if not budget >= 0:
+        raise ArgumentError("budget", "Probe", "a share of the time of training, or None", budget)
     if labels is not None and (inputs is None or len(inputs) != len(labels)):
         found = "no inputs" if inputs is None else f"{len(inputs)} inputs and {len(labels)} labels"
         raise ArgumentError("labels", "Probe", "one for each of the inputs", found)

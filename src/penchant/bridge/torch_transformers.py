@@ -6,6 +6,7 @@ from typing import Any
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
 from ..errors import PenchantError
+from ..files import check_writable
 from .torch_probe import Probe
 
 
@@ -13,9 +14,11 @@ class ProbeCallback(TrainerCallback):
     """Watches the model of a trainer and writes its record to `path` when training ends; further arguments are those of `Probe`.
 
     `writer` is a `SummaryWriter` of TensorBoard, which gets the same curves. Weights are the same with and without it.
+    Steps are counted from where this training starts; of one that is interrupted `callback.probe.save(path)` keeps the record.
     """
 
     def __init__(self, path: str | Path, *data: Any, writer: Any = None, **options: Any):
+        check_writable(str(path))
         self.path, self.writer, self._data, self._options = Path(path), writer, data, options
         self.probe: Probe | None = None
 

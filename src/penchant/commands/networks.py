@@ -4,12 +4,13 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from ..errors import ArgumentError, DataFileError, MissingExtra, PenchantError
-from ..exhibits import plain
-from ..files import load_npz, write_bytes
+from ..exhibits import Table, plain
+from ..files import check_writable, load_npz, write_bytes
 from ..lab import Study
 from ..report.networks import read_network, summary, write_page
 from ..report.page import render, save
@@ -37,6 +38,7 @@ def experiment(options: Namespace) -> Said:
     from ..papers.self_attention import real_networks
 
     found, place = {}, Path(options.out)
+    check_writable(str(place / "index.html"))
     if options.experiment.endswith(".json"):
         found = _earlier(options.experiment)
     else:
@@ -48,10 +50,19 @@ def experiment(options: Namespace) -> Said:
     starts = "equal norms" in {one["variant"] for one in found["runs"]}
     curves = real_networks.curves, real_networks.by_variant(found)
     result = alexnet(found, *curves) if starts else real_networks.result(found)
+    result = replace(result, tables=(*result.tables, _sources(found)))
     study = Study(found["experiment"], f"{found['experiment']} (after {found['after']})", seeded=False)
     save(study, result, place, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
     return Said({**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"])
+
+
+def _sources(found: dict) -> Table:
+    """Where the data came from, and on what terms."""
+    records = [{**one, **part} for one in found["data"].values() for part in one.get("packages", [{}])]
+    place = lambda one: one.get("from") or f"{one['client']}: {one['name']} {one['version']}"
+    rows = tuple((one["data"], place(one), str(one.get("sha256", "-")), one.get("licence", "-")) for one in records)
+    return Table("data", "Data", ("what", "from", "SHA-256", "licence"), rows, "")
 
 
 def _earlier(path: str) -> dict:
@@ -100,6 +111,8 @@ def kkt(options: Namespace) -> Said:
 def _named(place: str) -> list:
     """What a script calls by a name."""
     file, _, name = place.rpartition(":")
+    if not file:
+        raise ArgumentError("model", "penchant kkt", "FILE.py:NAME, a name in a script", f"'{place}'")
     try:
         found = _made(attribute(Path(file), name))
     except PenchantError:

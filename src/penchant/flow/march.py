@@ -25,7 +25,7 @@ _FIRST_STEP = 1e-3
 _TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and no direction turns
 _STATIONARY = 1e-6  # of the gradient over the sum of its terms: where no step succeeds, the flow stands at a minimum
 _DEAF, _BRINK = 4, 1e-2  # times in a row that a shorter step has the larger error, and is of this part of the norm
-_GROSS = 1e4  # an error over the tolerance that is rounding where a step is as many times shorter than the norm
+_GROSS = 1e4  # an error over the tolerance that is rounding where a step is the square of it shorter than the norm: where activations have kinks in their slope, a step of 1e-4 still misses by as much
 _STILL = 1e-3  # of the excess, lost per relative length of the path: less looks like a minimum
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
 _FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
@@ -199,7 +199,7 @@ def _rejected(task: Task, walk: Walk, step: Step) -> Walk:
     # to a minimum only where the excess hardly falls: on badly scaled data the gradient nearly cancels on the way.
     lost = (left * task.tolerance <= rounding) & (left < _STATIONARY) & (margin <= 0)
     deafened = (deaf >= _DEAF) & (length < _BRINK * size)
-    gross = jnp.isfinite(error) & (error > _GROSS) & (_GROSS * length < size)
+    gross = jnp.isfinite(error) & (error > _GROSS) & (_GROSS**2 * length < size)
     stuck = (deafened | gross) & (margin > _TAIL)
     tiny = (h < _SMALLEST) & (length < _SMALLEST * size)
     reasons = (gone | (lost & still), lost | stuck, tiny & (left < _STATIONARY), tiny)

@@ -126,7 +126,7 @@ def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
     network = header["format"] == mark("network run")
     name = Path(path).stem
     title = f"Network: {header['model']}" if network else f"Run: {name}"
-    study = Study(re.sub(r"[^\w-]", "-", name, flags=re.ASCII), title)
+    study = Study(re.sub(r"[^\w-]", "-", name, flags=re.ASCII), title, seeded=False)
     drawn = Result((), tuple(figures(*read_network(path))), (summary(header, arrays),), {}, WORDS) if network else None
     result = drawn or run_page(header, arrays)
     save(study, result, directory)
