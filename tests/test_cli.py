@@ -270,7 +270,7 @@ def test_report_says_which_part_of_a_study_is_broken(capsys, linear, tmp_path):
     saved.write_text(json.dumps(study))
     status, printed = call(capsys, "report", tmp_path)
     assert status == 2
-    assert f"Figure '{study['figures'][0]['name']}'" in printed.err
+    assert "['figures'][0]['lines'] is None" in printed.err
     for key, value in (("tables", None), ("findings", [{"citation": None}])):
         saved.write_text(json.dumps({**study, key: value}))
         assert "is not a penchant study" in call(capsys, "report", tmp_path)[1].err

@@ -14,7 +14,8 @@ import penchant as pt
 from penchant import check as verifier
 from penchant.check import check, exp, seal
 from penchant.cli import main
-from penchant.commands import claims, data
+from penchant.commands import claims
+from penchant.commands.proofs import prove_all
 from penchant.errors import MissingExtra, NotSeparableError, Unproved
 from penchant.lab import Claim
 from penchant.norms import L1, L2, Linf
@@ -356,8 +357,8 @@ def test_what_two_claims_rest_on_is_proved_once_and_other_data_anew(monkeypatch)
         found = [pt.references.max_margin(pt.Classification(some, np.ones(2))) for some in inputs]
     assert np.array_equal(found[0].weight, found[1].weight)
     assert np.array_equal(found[0].dual, found[1].dual)
-    assert [data.prove_all(calls[:1])["proved"] for _ in range(2)] == [1, 1]
+    assert [prove_all(calls[:1])["proved"] for _ in range(2)] == [1, 1]
     monkeypatch.setattr("penchant.references.exact.prove_margin", None)
-    assert data.prove_all(calls[:1])["proved"] == 1
+    assert prove_all(calls[:1])["proved"] == 1
     with pytest.raises(TypeError):
-        data.prove_all(calls)
+        prove_all(calls)
