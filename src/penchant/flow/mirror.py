@@ -220,11 +220,16 @@ def follow_dual(
         rested = field.rested(frame.record(now, solver.y)[1], base) if slowest > _AT_REST else dual
         status = _ending(field, solver, rested, noise, slowest, count, _STEPS if steps is None else steps)
     last = rested if status is Status.settled else frame.record(float(solver.t), solver.y)[1]
+    return _path(_closed(rows, last, wanted, float(solver.t)), status, count)
+
+
+def _closed(
+    rows: list[tuple[float, np.ndarray]], last: np.ndarray, wanted: np.ndarray | None, now: float
+) -> list[tuple[float, np.ndarray]]:
+    """The records with where the flow ended; at rest, later ones repeat the last point."""
     if wanted is None:
-        rows[-1] = rows[-1][0], last
-    else:  # at rest: later records repeat the last point
-        rows += [(x, last) for x in wanted[wanted > max(rows[-1][0], solver.t)]]
-    return _path(rows, status, count)
+        return [*rows[:-1], (rows[-1][0], last)]
+    return rows + [(x, last) for x in wanted[wanted > max(rows[-1][0], now)]]
 
 
 def _ending(
