@@ -58,6 +58,29 @@ def test_a_run_that_has_settled_is_not_asked_for_more_steps(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["to_decide"] == "not more steps: the run has ended as settled"
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("flow --margin 100", "--margin 1e+03"),
+        (
+            "sign --weight-decay 0.2 --steps 50",
+            "--weight-decay below 0.0227: this one keeps the margin below some 3.29",
+        ),
+        ("adam --eps 1e-8 --weight-decay 0.1 --batch 3 --steps 50", "--weight-decay below 0.0227"),
+        ("sign --weight-decay 0 --steps 50", "--steps"),
+    ],
+)
+def test_what_would_decide_is_something_that_can_be_reached(data, capsys, words, advice):
+    assert main(["which-margin", data, "--optimiser", *words.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["to_decide"].startswith(advice)
+
+
+def test_training_with_weight_decay_is_not_asked_for_a_margin_out_of_its_ball(data, capsys):
+    words = "--optimiser sign --weight-decay 0.2 --steps 50 --json"
+    assert main(["train", data, *words.split()]) == 0
+    assert json.loads(capsys.readouterr().out)["would_decide"].startswith("a smaller --weight-decay")
+
+
 def test_an_optimiser_that_stops_by_itself_is_not_asked_for_more_steps(data, capsys, tmp_path):
     pytest.importorskip("torch")
     script = tmp_path / "mine.py"
@@ -97,10 +120,11 @@ def test_train_takes_every_option_of_steepest_descent(data, capsys):
         ("--optimiser nothing.py:mine", "nothing.py"),
         ("--optimiser nonsense", "one of flow, gd"),
         ("--optimiser joint-ngd", "--joint"),
+        ("--steps -5", "'--steps' argument of penchant must be a nonnegative integer"),
     ],
 )
 def test_what_does_not_fit_is_refused(data, capsys, words, named):
-    assert main(["which-margin", data, *words.split(), "--steps", "10"]) == 2
+    assert main(["which-margin", data, "--steps", "10", *words.split()]) == 2
     assert named in capsys.readouterr().err
 
 

@@ -195,6 +195,19 @@ def test_margins_next_to_nothing_and_exponents_of_any_size_end_in_a_bracket(p):
         assert 0 < bounds.lower <= bounds.upper < np.inf
 
 
+@pytest.mark.parametrize(
+    ("end", "near", "apart"),
+    [(L1(), Entrywise(1.0001), 3e-4), (Linf(), Entrywise(5000), 6e-4), (Spectral(), Schatten(3000), 4e-4)],
+)
+@pytest.mark.filterwarnings("ignore:`norm_margin` could not certify")
+def test_exponents_next_to_the_ends_are_bounded_by_the_ends(end, near, apart):
+    """Norms of twelve entries and of three singular values differ by no more than their number to the power of 1/p - 1/end."""
+    data = clusters(3, 4, 9, 0.5)
+    found = norm_margin(data, near)
+    assert found.bracket.gap < apart
+    assert found.margin == pytest.approx(margin(data, end), rel=apart)
+
+
 def test_bad_input_is_named():
     data, vector = clusters(4, 8, 12), pt.settings.separable(20, 3, 0)
     for p in (0.5, -1, float("nan"), "2"):

@@ -273,6 +273,8 @@ def test_commands(tmp_path, monkeypatch, capsys):
     for bad in (
         ["runs", "--prune"],
         ["runs", "--sql", "select 1 from runs", "--where", "seed = 1"],
+        ["runs", "--prune", "--where", "seed = 0", "--export", "gone.csv"],
+        ["runs", "--check", "--export", "all.csv"],
         [*once, "--measure", "speed"],
         ["runs", "--export", "all.xls"],
         ["sweep", "--set", "steps"],

@@ -23,7 +23,7 @@ from ..errors import (
     UnknownLimit,
 )
 from ..flow.flow import is_flow
-from ..optimisers.base import turns_at
+from ..optimisers.base import kept_within, turns_at
 from ..optimisers.table import LAYER_RULES
 from ..papers import predict as predicted
 from ..references.base import Solution
@@ -167,6 +167,8 @@ def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> 
             return f"not a longer run: the norm has all but stopped falling, {found:.3g} above its minimum: another start (--seed, --scale) or --widths"
         target = max(target, margin * 1.5 * (found / bound) ** (1 / pace))
     state = f"smallest margin {margin:.3g}" + (", the data are not separated yet" if margin <= 0 else "")
+    if (most := prediction.reference.margin * kept_within(prediction.optimiser)) < target:
+        return f"a smaller --weight-decay ({state}; wanted: about {target:.0f}): this one keeps the margin below some {most:.3g}"
     longer = f"--margin {max(target, 10 * margin):.0f}"
     if options.optimiser == "flow":
         return f"a longer flow ({state}): {longer}"

@@ -21,9 +21,10 @@ _SHOWN = 20  # rows of a table on the terminal
 def runs(options: Namespace) -> Said:
     """List, group, export, prune or check the runs of a store; files that are not whole are named."""
     store, where = Store(options.store), options.where or "true"
-    for name in ("where", "show"):
-        if getattr(options, name) and (options.sql or options.check):
-            raise ArgumentError(f"--{name}", "penchant runs", "left out with --sql and --check", getattr(options, name))
+    for name, others in {"where": "sql check", "show": "sql check prune", "export": "check prune"}.items():
+        for other in others.split():
+            if getattr(options, name) and getattr(options, other):
+                raise ArgumentError(f"--{name}", "penchant runs", f"left out with --{other}", getattr(options, name))
     if options.check:
         groups, bad = store.scan(whole=True)
         return _told({"groups": len(groups), "runs": len(store.rows()), "bad": bad}, int(bool(bad)))

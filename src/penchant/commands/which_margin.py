@@ -17,10 +17,11 @@ from ..errors import ArgumentError, DataFileError, MissingExtra, UnknownLimit
 from ..exhibits import Finding, Result
 from ..files import check_writable
 from ..optimisers import table
-from ..optimisers.base import Adam, turns_at
+from ..optimisers.base import Adam, kept_within, turns_at
 from ..optimisers.step_rules import Constant
 from ..papers import theorems
 from ..papers.which_margin.comparison import THETA, Comparison, best_margins, compare
+from ..papers.which_margin.theorems import called
 from ..references.base import Solution
 from ..settings.base import Data, Setting
 from ..settings.classification import Multiclass
@@ -114,8 +115,17 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
     wanted, margin, taken = found.begun, float(found.margin[-1]), int(run.steps[-1])
     if taken and np.array_equal(*run.margins[-2:]):
         return "another optimiser: this one has stopped, and further steps move nothing"
+    missing = 1 - max(found.last.values())
+    if missing < _NOTHING:
+        return "other data: the best weight in this norm is one of the best in another, and no run tells them apart"
+    if run.status is Status.reached_target:
+        return f"--margin {max(wanted, 10 * margin):.3g}, in place of what ended this run"
     if run.status is not Status.out_of_steps:
         return f"not more steps: the run has ended as {run.status.name}"
+    radius = kept_within(optimiser)
+    if radius < np.inf and (most := radius * (best := _best_of_steps(found, optimiser))) < wanted:
+        words = f"this one keeps the margin below some {most:.3g}, and {wanted:.3g} is asked for"
+        return f"--weight-decay below {best / wanted:.3g}: {words}"
     if margin < wanted and (turn := turns_at(optimiser)) < wanted:
         total = np.exp(wanted - turn) / found.references["frobenius"].margin ** 2
         words = f"beyond the margin {turn:.4g} these are steps of gradient descent, and {wanted:.3g} is asked for"
@@ -125,11 +135,14 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
         return f"--steps {least} at least: the loss of Adam falls by at most {np.sqrt(optimiser.b2):.6g} per step, and the margin {wanted:.3g} is asked for"
     if isinstance(getattr(optimiser, "rule", None), Constant) and margin < wanted:
         return f"--optimiser ngd: a constant step needs some e^m steps for the margin m, and {wanted:.3g} is asked for"
-    missing = 1 - max(found.last.values())
-    if missing < _NOTHING:
-        return "other data: the best weight in this norm is one of the best in another, and no run tells them apart"
     longer = max(wanted / margin, missing / THETA) ** 2 if margin > 0 else 10.0
     return f"--steps {int(taken * max(longer, 2.0))}" if taken else None
+
+
+def _best_of_steps(found: Comparison, optimiser: Any) -> float:
+    """The best margin in the norm of the steps. Those with an epsilon, and in norms that are not compared, are at most 1 in every entry."""
+    name = "max" if np.isfinite(turns_at(optimiser)) else called(norm_of(optimiser))
+    return found.references.get(name, found.references["max"]).margin
 
 
 def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str]:

@@ -314,6 +314,16 @@ def turns_at(optimiser: object) -> float:
     return np.inf
 
 
+def kept_within(optimiser: object) -> float:
+    """The radius of the ball, in the norm of the steps, that weight decay keeps weights in; infinite where there is none."""
+    match optimiser:
+        case Minibatches():
+            return kept_within(optimiser.optimiser)
+        case Decayed() if np.any(share := np.asarray(optimiser.weight_decay)):
+            return 1 / float(np.max(share))
+    return np.inf
+
+
 def _positive(owner: str, **values: object) -> list[Array]:
     """Arguments that must be positive, checked under the name of the function that the user has called."""
     return [positive(value, name, owner) for name, value in values.items()]

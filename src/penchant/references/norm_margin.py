@@ -51,10 +51,12 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     if len(pairs.left) <= _MANY and getattr(norm, "p", 0) == 2:
         return max_margin(data)
     found = _without_idle(pairs, norm, _found(pairs, norm, gap, _shortest(data, norm, active, rows, columns)), gap)
-    if not found.gap < np.inf:
-        found = max_margin(
-            data
-        )  # raises where there is no positive margin; else its answer bounds every norm, however loosely
+    if (
+        not found.gap < 1
+    ):  # that of a norm that is near bounds this one; `max_margin` raises where there is no positive margin
+        p = getattr(norm, "p", 2.0)
+        middle = 4 / 3 < p < 4 or p in (1, np.inf)
+        found = max_margin(data) if middle else norm_margin(data, type(norm)(1 if p < 2 else np.inf), gap)  # pyright: ignore[reportCallIssue]
         return _certified(data, active, norm, found.weight, found.dual[active])
     weight = found.weight if rows is None or columns is None else rows @ found.weight @ columns.T
     weight = weight.reshape(data.weight_shape)

@@ -135,7 +135,7 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
     except ImportError:
         raise MissingExtra("cluster", "--engine dask") from None
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is told below, in a line
-    left, since = dict(enumerate(tasks)), time.monotonic()
+    left, since, last = dict(enumerate(tasks)), time.monotonic(), ""
     while left:
         try:
             with Client(scheduler, timeout=10) as client:
@@ -153,8 +153,10 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
             if time.monotonic() - since > _PATIENCE:
                 found = f"none at {scheduler} for {_PATIENCE:.0f} s: {error}"
                 raise ArgumentError("scheduler", "a sweep", "one that answers", found, "dask scheduler") from None
-            told = f"no scheduler answers at {scheduler}, which is waited for up to {_PATIENCE:.0f} s"
-            print(f"{told}; groups left: {len(left)}. One starts with: dask scheduler", file=sys.stderr)
+            told = f"no scheduler answers at {scheduler}, which is waited for up to {_PATIENCE:.0f} s; groups left: {len(left)}"
+            if told != last:  # once for each time that it is away
+                print(f"{told}. One starts with: dask scheduler", file=sys.stderr)
+            last = told
             time.sleep(1.0)
 
 

@@ -31,6 +31,7 @@ _POSITIVE = dict.fromkeys(
 )
 _ALLOWED = _POSITIVE | {
     "cap": ("positive", lambda x: x > 0),
+    "steps": ("a nonnegative integer", lambda x: x >= 0),
     "batch": ("at least 1", lambda x: x >= 1),
     "beta": ("in [0, 1)", lambda x: 0 <= x < 1),
     "tolerance": ("between 0 and 1", lambda x: 0 < x < 1),

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import PenchantError
 from ...norms import L1, L2, Entrywise, Hybrid, Linf, Norm, Schatten
-from ...optimisers.base import Adam, Decayed, Descent, turns_at
+from ...optimisers.base import Adam, Decayed, Descent, kept_within, turns_at
 from ...optimisers.newton_schulz import NewtonSchulz
 from ...optimisers.step_rules import Normalised
 from ...problem import Problem, read_once
@@ -156,9 +156,9 @@ def _notes(asked: Prediction[Solution]) -> tuple[str, ...]:
     """What weight decay and Newton-Schulz steps change."""
     found = divided(asked.setting.data, asked.reference)
     match asked.optimiser:
-        case Decayed(weight_decay=share):
+        case Decayed() as optimiser if (radius := kept_within(optimiser)) < np.inf:
             where = "the loss is minimised there, and the margin only nearly"
-            return *found, f"decay keeps the weight at norm {1 / float(np.max(share)):.6g}: {where}"
+            return *found, f"decay keeps the weight at norm {radius:.6g}: {where}"
         case Descent(geometry=NewtonSchulz()) as optimiser:
             where = "their share of the spectral margin stays below 1, at the rest point of a replicator flow"
             turn = f", and gradient descent beyond the margin log(485/eps) = {turns_at(optimiser):.4g}"
