@@ -69,6 +69,12 @@ def test_a_run_on_wrong_tokens_ends_and_says_so(capsys, tmp_path):
     assert "plateau" in content["message"]
 
 
+def test_the_page_says_that_the_start_is_small_where_zeros_never_move(capsys, matrix, tmp_path):
+    call(capsys, "train", matrix, "--setting", "attention-kq", "--optimiser", "gd", "--steps", 2, "--out", tmp_path)
+    tables = json.loads((tmp_path / "own-data" / "study.json").read_text())["tables"]
+    assert ["start", "small, scale 0.001"] in next(table["rows"] for table in tables if table["name"] == "made")
+
+
 @pytest.mark.slow
 def test_the_page_measures_keys_and_queries_in_the_nuclear_norm(capsys, matrix, tmp_path):
     out = tmp_path / "page"

@@ -139,6 +139,7 @@ def test_axes_of_less_than_two_decades_have_ticks_between_the_powers(visit, page
     assert told(-0.8, 0.4) == ["0.2", "0.5", "1", "2"]
     assert told(0.5, 1.0) == ["4", "6", "8", "10"]
     assert told(-2, 1) == ["10⁻²", "10⁻¹", "1", "10¹"]
+    assert page.evaluate("linearTicks(-0.03, 1.0).map(([, text]) => text)") == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
 
 
 @pytest.mark.parametrize(

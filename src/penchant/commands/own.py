@@ -177,7 +177,8 @@ def made(options: Namespace, optimiser: eqx.Module | Optimiser) -> dict[str, str
         "optimiser": describe_steps(options, optimiser),
         "step size": _step({"": settings_of(optimiser)})
         or f"none: {'a flow' if options.optimiser == 'flow' else 'by the rule'}",
-        "start": _readable(options.start),
+        "start": _readable(options.start)
+        + (f", scale {options.scale:g}" if options.start == "small" and options.scale else ""),
         "seed": str(options.seed),
     }
 

@@ -43,7 +43,7 @@ function told(x) {
 }
 
 function linearTicks(low, high) {
-  const raw = (high - low) / 5 || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((k) => k * unit >= raw) * unit;
+  const raw = (high - low) / 6 || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((k) => k * unit >= raw) * unit;
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + 1e-9 * step; at += step) found.push([Math.abs(at) < 1e-12 * step ? 0 : at, told(+at.toPrecision(12))]);
   return found;

@@ -190,11 +190,11 @@ _MOST = 12.0  # digits of a certificate that a page counts: a summary prints no 
 
 
 _NUMBER = r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
-_DECIDED = re.compile(rf"= {_NUMBER} ([<>]=?) {_NUMBER}$")
+_DECIDED = re.compile(rf",? = {_NUMBER} ([<>]=?) {_NUMBER}$")
 
 
 class Gauge(NamedTuple):
-    """One inequality of a claim: its text, both numbers as printed, where the measured one lies if the limit is in the middle (0 to 100), and the
+    """One inequality of a claim: its text, where a colon keeps the numbers out of a formula before them, both as printed, where the measured one lies if the limit is in the middle (0 to 100), and the
     side on which it must lie."""
 
     text: str
@@ -209,11 +209,14 @@ def gauges(inequality: str) -> list[Gauge]:
 
     >>> [(one.place, one.side) for one in gauges("gap = 0.5 <= 1; rate = -2 <= -1; share = 0.6 < 0.9; slope: 1 in [0.9, 1.2]")]
     [(25.0, 'left'), (0.0, 'left'), (33.33..., 'right'), (None, '')]
+    >>> [one.text for one in gauges("excess at margin 1e4 = 4.3 > 0.001; rise, seeds 0-9, = -2 <= 0")]
+    ['excess at margin 1e4: 4.3 > 0.001', 'rise, seeds 0-9: -2 <= 0']
     """
     return [_gauge(text, _DECIDED.search(text)) for text in inequality.split("; ")]
 
 
 def _gauge(text: str, decided: re.Match | None) -> Gauge:
+    text = _DECIDED.sub(r": \1 \2 \3", text)
     if decided is None or not (limit := float(decided[3])):
         return Gauge(text)
     place = 50 + math.copysign(50.0, limit) * (float(decided[1]) / limit - 1)

@@ -6,6 +6,8 @@
 'norm over its minimum − <math><mn>1</mn><mo>&lt;</mo><msup><mn>10</mn><mn>−6</mn></msup></math>, 12 designs'
 >>> str(typeset("seeds 0-9, = -2 <= -1"))
 'seeds 0–9, <math><mo form="infix">=</mo><mo>−</mo><mn>2</mn><mo>≤</mo><mo>−</mo><mn>1</mn></math>'
+>>> str(typeset("steps 1e3"))
+'steps <math><msup><mn>10</mn><mn>3</mn></msup></math>'
 
 The works behind a page: found in the citations of claims, each once, and as BibTeX.
 """
@@ -40,12 +42,12 @@ _SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "gr
 _SPELT |= {"linf": "l∞", "Q_alpha": "Qα", "frobenius": "Frobenius"}
 _SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})(?![^\W_])|[<>]=|\+-|(?<= )[-*](?= )|(?<=[ (\[])-(?=[\w(])")
 _RELATED = re.compile(
-    r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->|\de[-+]\d)"
+    r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->|\de[-+]?\d)"
 )
 # Letters that stand for something, as v, w or (K, Q), where they are no part of a word, a number or a name.
 _VARIABLES = re.compile(r"(?<![\w.'’-])\(?[b-zB-HJ-Z](?:, [A-Za-z])*\)?(?![\w'’]|[.-][A-Z]|\.\w)")
 _RANGE = re.compile(r"(?<=[a-z] \d)-(?=\d+\b)")  # seeds 0-9
-_TUPLE = re.compile(r"\((?:[A-Za-z]|eps|delta)'?(?:, (?:[A-Za-z]|eps|delta)'?)+\)")
+_TUPLE = re.compile(r"\((?:[A-Za-z1]|eps|delta)'?(?:, (?:[A-Za-z]|eps|delta)'?)+\)")
 
 
 def _runs(text: str) -> list[tuple[bool, str]]:

@@ -128,6 +128,8 @@ def setting_and_start(options: Options, kind: str, arrays: Arrays, loss: Abstrac
         return setting_of(kind, arrays, request(None if extra["init"] else read_arrays(options.start)))
     setting, start = setting_of(kind, arrays, request(None))
     product = isinstance(setting.parametrisation, KeyQuery | Hadamard)  # zeros never move: their start is always small
+    if product and options.start == "zeros":
+        options.start = "small"  # as the page of the run says, too
     if options.start == "zeros" or (options.start == "small" and product):
         return setting, start
     if options.start == "small":

@@ -56,13 +56,13 @@ def _nearest_sketch(lab: Lab) -> Figure:
     starts = {"0": np.zeros(2), "(1.5, 0)": np.array([1.5, 0.0])}
     runs = [train(summed(data, Direct()), gradient_descent(0.2), start, steps=40) for start in starts.values()]
     first = np.array([-1.0, 2.5])  # ranges in which a right angle looks like one
-    lines = [Line("all interpolants: X^+ y and what is orthogonal to x", first, 1.5 - 0.5 * first)]
+    lines = [Line("all interpolants: X⁺ y and what is orthogonal to x", first, 1.5 - 0.5 * first)]
     lines += [
         Line(f"descent from {name}", run.params[:, 0], run.params[:, 1], "points")
         for name, run in zip(starts, runs, strict=True)
     ]
     ends = np.stack([minimum_norm(data, start).weight for start in starts.values()])
-    lines.append(Line("X^+ y, and the projection of the other start", ends[:, 0], ends[:, 1], "points"))
+    lines.append(Line("X⁺ y, and the projection of the other start", ends[:, 0], ends[:, 1], "points"))
     caption = "One sample x = (0.5, 1), y = 1.5. Descent moves along x: it ends at the projection of its start on the line, from 0 at X^+ y."
     return Figure(
         "sketch", "The least norm is the projection of 0 (Figure 9.1)", "beta_1", "beta_2", tuple(lines), caption

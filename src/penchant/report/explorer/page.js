@@ -307,7 +307,7 @@ function drawCurves() {
   const count = Math.min(40, records[0].margins.length), best = references[norm]?.value;
   const many = count > 8 && !fitted;
   const lines = Array.from({ length: count }, (_, k) => ({ label: `${fitted ? "prediction" : "margin"} ${k + 1}`, x, y: late.map((one) => one.margins[k] / (fitted ? 1 : length(one.weight))), style: "line", ...(many && { quiet: true, colour: 6 }) }));
-  if (many) lines.push({ label: `smallest margin (grey: ${count === records[0].margins.length ? "all" : count} others)`, x, y: late.map((one) => Math.min(...one.margins) / length(one.weight)), style: "line", colour: 0 });
+  if (many) lines.push({ label: `smallest margin (thin: ${count === records[0].margins.length ? "all" : count} others)`, x, y: late.map((one) => Math.min(...one.margins) / length(one.weight)), style: "line", colour: 0 });
   byId("margins-title").textContent = fitted ? "Fit" : "Margins";
   if (norm === "l2" && best && !fitted) lines.push({ label: "largest possible smallest margin", x: [x[0], x.at(-1)], y: [1 / best, 1 / best], style: "prediction" });
   chart(byId("margins"), { ...common, title: "Margins", y_label: fitted ? "predictions" : "margin / |w|", y_scale: "linear", lines });
