@@ -157,12 +157,10 @@ def follow(
     while status is Status.running:
         watch, behind = ahead.next(last)
         room = stride.next(int(walk.steps), behind or spaces.known)
-        space = spaces.at(walk.place.state.params, int(walk.steps), float(walk.h * walk.speed))
+        space = spaces.at(walk.place.state.params, int(walk.steps), float(walk.h) * float(walk.speed))
         walk, records, count = march(task, Goal(levels, watch, most), space, walk, number(room))
-        found, status = (
-            jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], records),
-            Status(int(walk.status)),
-        )
+        taken, status = int(count), Status(int(walk.status))
+        found = jax.tree.map(lambda leaf, taken=taken: np.asarray(leaf)[:taken], records)
         if not len(found.steps):
             continue
         accuracy = accuracy or Accuracy(setting, flow.clock, params, found.log_excess[0])

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -119,12 +120,12 @@ def limits(until: Event | Iterable[Event] | None) -> Limits:
             fix = "margins beyond it have lost the differences that decide the direction"
             raise ArgumentError("level", "MarginAbove", f"at most {_TOP:g} in float64", f"{event.level:g}", fix)
         levels[name] = event.level
-    return Limits(**{name: jnp.asarray(float(level)) for name, level in levels.items()})
+    return Limits(**jax.device_put({name: np.asarray(float(level)) for name, level in levels.items()}))
 
 
 def flow_only(levels: Limits) -> bool:
     """Whether an event is among them that only the flow can watch for."""
-    return bool((levels.turn > 0) | jnp.isfinite(levels.stall) | jnp.isfinite(levels.inaccuracy))
+    return bool((levels.turn > 0) | np.isfinite(levels.stall) | np.isfinite(levels.inaccuracy))
 
 
 @runtime_checkable
