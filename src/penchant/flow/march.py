@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..cache import PLAIN_FUSIONS
 from ..problem import Reading, smallest_margin
 from ..settings.base import RESOLUTION, Setting
-from ..training.events import Limits
+from ..training.events import Limits, number
 from ..training.status import Status
 from .clocks import Curve, Motion, Origin, Pace, Sizes, origin
 from .integrator import Place, Record, State, Step, Task, attempt
@@ -76,16 +76,12 @@ def _beyond(levels: Limits, point: Record) -> Array:
     return jnp.max(jnp.where(jnp.isfinite(level), jnp.where(jnp.isfinite(excess), excess, _UNBEGUN), -jnp.inf))
 
 
-def number(value: object) -> Array:
-    """On the device, without a program for each constant."""
-    return jax.device_put(np.asarray(value))
-
-
 def begin(setting: Setting, params: PyTree) -> Walk:
     """A flow that has not read its start yet."""
     params = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
-    params, rest = jax.device_put((params, jax.tree.map(np.zeros_like, params)))
-    zero, none, far, each = map(number, (0.0, 0, [np.inf, 0.0], np.zeros(len(setting.data.constrained()))))
+    zeros = jax.tree.map(np.zeros_like, params), np.zeros(len(setting.data.constrained()))
+    params, (rest, each) = jax.device_put((params, zeros))
+    zero, none, far = map(number, (0.0, 0, (np.inf, 0.0)))
     still = Pace(zero, zero, Curve(zero, zero, zero), Curve(zero, zero, zero))
     here = Motion(Reading(zero, zero, params, each, each, zero), zero, Sizes(zero, zero, zero, zero))
     state = State(params, zero, each)

@@ -4,6 +4,7 @@ What to keep of a run, and when.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
@@ -102,6 +103,12 @@ DECIDED = DirectionSettled(5e-5), Stalled()
 _TOP = 1e12  # rounding moves margins of this size by 1e-4, and the multipliers are exponentials of them
 
 
+@lru_cache(maxsize=256, typed=True)
+def number(value: float | int | tuple[float, ...]) -> Array:
+    """On the device, once and without a program for each constant."""
+    return jax.device_put(np.asarray(value))
+
+
 def events(until: Event | Iterable[Event] | None) -> tuple[Event, ...]:
     """One event, several or none, as a tuple."""
     return () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
@@ -120,7 +127,7 @@ def limits(until: Event | Iterable[Event] | None) -> Limits:
             fix = "margins beyond it have lost the differences that decide the direction"
             raise ArgumentError("level", "MarginAbove", f"at most {_TOP:g} in float64", f"{event.level:g}", fix)
         levels[name] = event.level
-    return Limits(**jax.device_put({name: np.asarray(float(level)) for name, level in levels.items()}))
+    return Limits(**{name: number(float(level)) for name, level in levels.items()})
 
 
 def flow_only(levels: Limits) -> bool:
