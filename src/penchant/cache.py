@@ -16,6 +16,9 @@ from pathlib import Path
 
 _SIZE = 512 * 2**20  # bytes of compiled code; the oldest goes first
 _ENGINE = ("commands", "report", "bridge", "papers", "cli.py", "__init__.py", "case.py")  # what decides no verdict
+_RELEASE = tuple(map(int, version("jax").split(".")[:2]))  # a later one stops at a flag that it no longer knows
+PLAIN_FUSIONS = {"xla_cpu_use_fusion_emitters": False} if _RELEASE < (0, 11) else {}
+"""For a program of many small parts, which XLA's newer way to write code takes twice as long to compile."""
 _LIBRARIES = ("jax", "jaxlib", "numpy", "scipy", "equinox")
 
 
@@ -64,9 +67,7 @@ def compile_quickly() -> None:
     if "xla_backend_optimization_level" in flags:
         return
     quick = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
-    release = tuple(map(int, version("jax").split(".")[:2]))
-    if release < (0, 11):  # a later one ends the process over a flag it no longer knows
-        quick += " --xla_cpu_use_fusion_emitters=false"
+    quick += "".join(f" --{name}={str(value).lower()}" for name, value in PLAIN_FUSIONS.items())
     os.environ["XLA_FLAGS"] = f"{quick} {flags}".strip()  # in front: XLA reads nothing behind a word without dashes
 
 

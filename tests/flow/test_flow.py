@@ -1,7 +1,9 @@
 """Gradient flow against SciPy, closed forms and the scale-free identities, to margins of a million."""
 
+import re
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -296,3 +298,17 @@ def test_a_flow_that_was_told_no_end_ends_where_its_direction_is_decided():
     assert run.status is Status.reached_target
     longer = pt.train(PROBLEMS["classification"], pt.GradientFlow(), until=pt.MarginAbove(1e8))
     assert 1e-12 < misalignment(run.weight(), longer.weight()) <= 1e-8
+
+
+@pytest.mark.filterwarnings("ignore::penchant.errors.PenchantWarning")  # of the drawn layers
+@pytest.mark.parametrize(
+    ("parametrisation", "programs"), [(pt.Direct(), ["march"]), (pt.DeepLinear((2,)), ["_look", "march"])]
+)
+def test_a_flow_compiles_one_program_and_one_that_looks_at_the_layers_of_its_start(parametrisation, programs, caplog):
+    setting = pt.Setting(
+        separable(13, 11), parametrisation, pt.Exponential()
+    )  # a size of its own, so that nothing is compiled yet
+    start = setting.start(seed=0, scale=0.1)
+    with jax.log_compiles():
+        pt.train(setting, pt.GradientFlow(), start, steps=2)
+    assert re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text) == programs

@@ -189,10 +189,9 @@ def _gained(ends: tuple[Curve, Curve, Curve], rises: Array, past: Array) -> tupl
 def advance(progress: Array, before: Pace, after: Pace, earlier: Pace) -> tuple[Array, Array]:
     """p at the end of a step, and an estimate of its error; `earlier` is the pace where the step before began."""
     rises, past = before.log_gradient - after.log_gradient, earlier.log_gradient - after.log_gradient
-    (one, miss), (other, less) = (
-        _gained((getattr(before, x), getattr(after, x), getattr(earlier, x)), rises, past)
-        for x in ("by_clock", "by_excess")
-    )
+    both = lambda at: jax.tree.map(lambda *ones: jnp.stack(ones), at.by_clock, at.by_excess)
+    found = jax.vmap(_gained, (0, None, None))((both(before), both(after), both(earlier)), rises, past)
+    (one, other), (miss, less) = found
     apart, error = jnp.abs(one - other), jnp.minimum(miss, less)
     gained = jnp.where(less < miss, other, one)
     return progress * jnp.exp(-rises) + gained, jnp.where(apart <= miss + less, error, apart)

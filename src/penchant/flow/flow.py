@@ -14,11 +14,11 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError, warn
 from ..settings.base import Setting
 from ..settings.check import is_whole
-from ..training.events import Limits, limits
+from ..training.events import Limits, limits, number
 from ..training.status import Status
 from .clocks import Clock, RelativeArc
 from .integrator import MOST, Accuracy, Record, Task
-from .march import Goal, begin, march, number
+from .march import Goal, begin, march
 from .spaces import Spaces
 
 _TIMED, _USUAL, _LONG = 10, 300, 60.0  # first steps, steps of a flow to margin 1e6, seconds of a long one
@@ -152,17 +152,15 @@ def follow(
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
     walk, path, ahead, stride = begin(setting, params), _Path(), _Ahead(recorder), _Stride()
     spaces, accuracy, status, last = Spaces(setting, len(walk.place.state.dual)), None, Status.running, None
-    task = Task(setting, flow.clock, *map(number, (flow.tolerance, flow.margin_tolerance, flow.order)))
+    task = Task(setting, flow.clock, *map(number, (float(flow.tolerance), float(flow.margin_tolerance), flow.order)))
     most, bound = number(FLOW_STEPS if max_steps is None else max_steps), float(levels.inaccuracy)
     while status is Status.running:
         watch, behind = ahead.next(last)
         room = stride.next(int(walk.steps), behind or spaces.known)
-        space = spaces.at(walk.place.state.params, int(walk.steps), float(walk.h * walk.speed))
+        space = spaces.at(walk.place.state.params, int(walk.steps), float(walk.h) * float(walk.speed))
         walk, records, count = march(task, Goal(levels, watch, most), space, walk, number(room))
-        found, status = (
-            jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], records),
-            Status(int(walk.status)),
-        )
+        taken, status = int(count), Status(int(walk.status))
+        found = jax.tree.map(lambda leaf, taken=taken: np.asarray(leaf)[:taken], records)
         if not len(found.steps):
             continue
         accuracy = accuracy or Accuracy(setting, flow.clock, params, found.log_excess[0])

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..cache import PLAIN_FUSIONS
 from ..problem import Reading, smallest_margin
 from ..settings.base import RESOLUTION, Setting
-from ..training.events import Limits
+from ..training.events import Limits, number
 from ..training.status import Status
 from .clocks import Curve, Motion, Origin, Pace, Sizes, origin
 from .integrator import Place, Record, State, Step, Task, attempt
@@ -44,7 +45,8 @@ class Goal(eqx.Module):
 
     def reach(self, point: Record) -> tuple[Array, Array]:
         """How far a point is beyond the first of its levels, those of the endings and the one to be recorded; negative before."""
-        return _beyond(self.limits, point), _beyond(self.watch, point)
+        both = jax.tree.map(lambda *levels: jnp.stack(levels), self.limits, self.watch)
+        return tuple(jax.vmap(_beyond, (0, None))(both, point))
 
 
 class Walk(eqx.Module):
@@ -68,29 +70,22 @@ class Walk(eqx.Module):
 
 
 def _beyond(levels: Limits, point: Record) -> Array:
-    names = ("margin", "norm", "log_time", "log_excess")
-    found = []
-    for name, sign in zip(names, (1, 1, 1, -1), strict=True):
-        level = getattr(levels, name)
-        excess = sign * (getattr(point, name) - level) / jnp.maximum(1.0, jnp.abs(level))
-        found.append(jnp.where(jnp.isfinite(level), jnp.where(jnp.isfinite(excess), excess, _UNBEGUN), -jnp.inf))
-    return jnp.max(jnp.stack(found))
-
-
-def number(value: object) -> Array:
-    """On the device, without a program for each constant."""
-    return jnp.asarray(np.asarray(value))
+    names, signs = ("margin", "norm", "log_time", "log_excess"), np.array([1.0, 1.0, 1.0, -1.0])
+    level, size = (jnp.stack([getattr(one, name) for name in names]) for one in (levels, point))
+    excess = signs * (size - level) / jnp.maximum(1.0, jnp.abs(level))
+    return jnp.max(jnp.where(jnp.isfinite(level), jnp.where(jnp.isfinite(excess), excess, _UNBEGUN), -jnp.inf))
 
 
 def begin(setting: Setting, params: PyTree) -> Walk:
     """A flow that has not read its start yet."""
-    params = jax.tree.map(lambda leaf: number(np.asarray(leaf, float)), params)
-    zero, none, far = (number(value) for value in (0.0, 0, [np.inf, 0.0]))
-    each = number(np.zeros(len(setting.data.constrained())))
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
+    zeros = jax.tree.map(np.zeros_like, params), np.zeros(len(setting.data.constrained()))
+    params, (rest, each) = jax.device_put((params, zeros))
+    zero, none, far = map(number, (0.0, 0, (np.inf, 0.0)))
     still = Pace(zero, zero, Curve(zero, zero, zero), Curve(zero, zero, zero))
     here = Motion(Reading(zero, zero, params, each, each, zero), zero, Sizes(zero, zero, zero, zero))
     state = State(params, zero, each)
-    place = Place(state, jax.tree.map(jnp.zeros_like, params), here, zero, Origin(zero, zero), zero, still)
+    place = Place(state, rest, here, zero, Origin(zero, zero), zero, still)
     counts = (none, none, none, number(np.inf), none, number(False))
     return Walk(place, zero, zero, none, far, far, *counts)
 
@@ -253,7 +248,7 @@ def _tried(task: Task, goal: Goal, space: Space | None, walk: Walk) -> tuple[Wal
     return found, now, taken
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=PLAIN_FUSIONS)  # pyright: ignore[reportCallIssue] -- what jit takes, it takes too
 def march(task: Task, goal: Goal, space: Space | None, walk: Walk, room: Array) -> tuple[Walk, Record, Array]:
     """Up to `room` tries of a step, or as far as the flow ends or lands on a level: the walk, its records, and how many there are."""
     here = walk.place

@@ -75,7 +75,7 @@ class DeepLinear(PlainMetric):
         _warn_of_repeated(signed)
 
     def zeros(self, data: Data) -> Layers:
-        return tuple(jnp.zeros(shape) for shape in self.shapes(data))
+        return jax.device_put(tuple(np.zeros(shape) for shape in self.shapes(data)))
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Layers:
         return jax.device_put(tuple(scale * rng.standard_normal(shape) for shape in self.shapes(data)))

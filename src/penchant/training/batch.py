@@ -17,9 +17,9 @@ from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeErr
 from ..flow.flow import GradientFlow, is_flow
 from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import risk_bounds, safe_step
-from ..problem import read_once
+from ..problem import read
 from ..settings.base import Setting
-from ..settings.deep_linear import layer_norms, layered, risk_of_zero
+from ..settings.deep_linear import Layers, layer_norms, layered
 from ..settings.factored import Pair, check_moving
 from .events import Limits
 from .status import Status
@@ -131,20 +131,27 @@ def _real(leaf: object, label: str, owner: str = "train") -> Array:
 _FAINT = 1e-12  # a gradient this small, relative to the product of the layers, is mostly rounding
 
 
+@eqx.filter_jit
+def _look(setting: Setting, start: Layers) -> tuple[Array, Array, Array, Array]:
+    """The log risk of a start and the length of its slope, the log risk of weight 0, and the product of the sizes of the layers."""
+    reading, zero = read(setting, start), setting.weigh(jnp.zeros(setting.samples))
+    return reading.log_excess, reading.log_slope_norm, zero.log_excess, jnp.prod(layer_norms(start))
+
+
 def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, PyTree]], levels: Limits) -> None:
     """Check every run of a call whose weight is a product of layers; one warning per kind, however many runs."""
     above, count, faint, steep = [], 0, False, ""
     for setting, optimiser, start in members:
         if not layered(setting):
             continue
-        reading = read_once(setting, start)
-        if jnp.isneginf(reading.log_slope_norm):
+        now, slope, zero, product = map(float, _look(setting, start))
+        if np.isneginf(slope):
             raise CriticalPointError("train")
         count += 1
-        above.append(float(reading.log_excess) - risk_of_zero(setting))
-        faint = faint or float(jnp.exp(reading.log_slope_norm)) < _FAINT * float(jnp.prod(layer_norms(start)))
+        above.append(now - zero)
+        faint = faint or np.exp(slope) < _FAINT * product
         steep = steep or _steep(setting, optimiser, start)
-        level, now = float(levels.log_excess), float(reading.log_excess)
+        level = float(levels.log_excess)
         if is_flow(optimiser) and level >= now:
             wanted = f"a LogExcessBelow under the log risk of the start, {now:.6g}"
             raise ArgumentError("until", "train with GradientFlow", wanted, f"{level:g}")

@@ -4,9 +4,11 @@ What to keep of a run, and when.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -101,6 +103,12 @@ DECIDED = DirectionSettled(5e-5), Stalled()
 _TOP = 1e12  # rounding moves margins of this size by 1e-4, and the multipliers are exponentials of them
 
 
+@lru_cache(maxsize=256, typed=True)
+def number(value: float | int | tuple[float, ...]) -> Array:
+    """On the device, once and without a program for each constant."""
+    return jax.device_put(np.asarray(value))
+
+
 def events(until: Event | Iterable[Event] | None) -> tuple[Event, ...]:
     """One event, several or none, as a tuple."""
     return () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
@@ -119,12 +127,12 @@ def limits(until: Event | Iterable[Event] | None) -> Limits:
             fix = "margins beyond it have lost the differences that decide the direction"
             raise ArgumentError("level", "MarginAbove", f"at most {_TOP:g} in float64", f"{event.level:g}", fix)
         levels[name] = event.level
-    return Limits(**{name: jnp.asarray(float(level)) for name, level in levels.items()})
+    return Limits(**{name: number(float(level)) for name, level in levels.items()})
 
 
 def flow_only(levels: Limits) -> bool:
     """Whether an event is among them that only the flow can watch for."""
-    return bool((levels.turn > 0) | jnp.isfinite(levels.stall) | jnp.isfinite(levels.inaccuracy))
+    return bool((levels.turn > 0) | np.isfinite(levels.stall) | np.isfinite(levels.inaccuracy))
 
 
 @runtime_checkable
