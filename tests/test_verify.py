@@ -8,6 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from penchant.cli import main
 from penchant.commands import claims, verify
 from penchant.errors import ArgumentError, DataFileError, MissingExtra
 from penchant.exhibits import Result
+from penchant.files import check_writable
 from penchant.lab import Lab, Study, claim
 from penchant.papers import find_papers
 from penchant.verdict import at_most
@@ -162,7 +164,17 @@ def test_where_to_write_is_checked_before_the_work(capsys, monkeypatch, tmp_path
     monkeypatch.setattr(verify, "_rows", lambda *_: pytest.fail("worked"))
     (tmp_path / "file").write_text("")
     assert main([*command, "--out", str(tmp_path / "file")]) == 2
-    assert "is not a directory one can write to" in capsys.readouterr().err
+    assert "(Not a directory)" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="without a folder that only says it can be written to")
+@pytest.mark.parametrize("name", ["/proc/x", "/proc/x/y", "/dev/null", "n" * 250])
+def test_writing_is_tried_where_rights_do_not_tell(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataFileError, match="Cannot write"):
+        check_writable(name)
+    check_writable("new/folder/file.npz")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.slow

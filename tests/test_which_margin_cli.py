@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,9 @@ import pytest
 import penchant as pt
 from penchant.cli import main
 from penchant.commands.which_margin import _default_steps
+from penchant.norms import norm_named
+from penchant.papers.which_margin.comparison import compare
+from penchant.references.norm_margin import norm_margin
 from penchant.settings.generators import clusters
 
 
@@ -249,3 +253,27 @@ def test_references_of_several_optimisers_are_solved_once(data, monkeypatch, cap
     monkeypatch.setattr(comparison, "norm_margin", lambda *given: asked.append(given[1].name) or solve(*given))
     assert main(["which-margin", str(data), "--optimiser", "gd,sign", "--steps", "10"]) == 0
     assert len(asked) == len(comparison.NAMES)
+
+
+def test_a_best_margin_that_is_not_resolved_has_no_share(capsys, tmp_path):
+    signs, rows = np.array([1, -1, 1, -1, 1, -1.0]), np.zeros((6, 3))
+    rows[:, 0] = 1e-12 * signs * np.array([1.0, 1.9, 1.1, 1.5, 1.3, 1.7])
+    rows[:, 1:] = [
+        [-0.132, 0.64],
+        [-0.536, 0.362],
+        [0.947, -0.704],
+        [-0.623, 0.041],
+        [-0.219, -1.246],
+        [-0.544, -0.316],
+    ]
+    np.savez(tmp_path / "thin.npz", inputs=rows, labels=signs)
+    assert main(["which-margin", str(tmp_path / "thin.npz"), "--steps", "20"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("no share") == 3
+    assert "share reached" not in shown
+    setting = pt.Setting(pt.Classification(rows, signs), pt.Direct(), pt.Exponential())
+    run = pt.train(setting, pt.sign_descent(0.1), np.array([1.0, 0.0, 0.0]), steps=0)
+    with pytest.warns(pt.errors.PenchantWarning, match="could not certify"):
+        found = compare(run, {"max": replace(norm_margin(setting.data, norm_named("max")), norm="max")})
+    assert (found.reached["max"], found.last["max"] > 0) == (None, True)
+    assert found.verdict("max").outcome.value == "undecided"

@@ -11,6 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +45,15 @@ def _letter(value: object) -> str:
         return found or np.asarray(value).dtype.kind
     except Exception:  # ragged rows, or an object that refuses to be an array
         return "-"
+
+
+def _found(value: object) -> str:
+    """What was given instead: of an array or a list also the type of its numbers and its shape, where it has them."""
+    with suppress(Exception):  # as above
+        if hasattr(value, "dtype") or _listed(value):
+            array = np.asarray(value)
+            return f"{kind(value)} of dtype {array.dtype} and shape {array.shape}"
+    return kind(value)
 
 
 def _real(value: object) -> bool:
@@ -171,7 +181,7 @@ def _admit(name: str, value: Any, owner: str, declared: inspect.Parameter) -> ob
         return value
     for promise in (PROMISES.get(f"{owner}.{name}", PROMISES.get(name)), _promise(declared.annotation)):
         if promise is not None and not promise.holds(value):
-            raise ArgumentError(name, owner, promise.words, kind(value))
+            raise ArgumentError(name, owner, promise.words, _found(value))
     parts = typing.get_args(declared.annotation) or (declared.annotation,)
     if typing.get_origin(declared.annotation) is tuple:
         return tuple(value)

@@ -45,7 +45,7 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     _clear(target)
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
+    temporary = _temporary(target)
     try:
         if not _write_nameless(temporary, content):
             temporary.write_bytes(content)
@@ -56,6 +56,10 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
             error.filename = str(target)
         raise
     return target
+
+
+def _temporary(target: Path) -> Path:
+    return target.parent / f".{target.name}.{secrets.token_hex(4)}"
 
 
 def _clear(target: Path) -> None:
@@ -142,9 +146,19 @@ def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 def check_writable(path: str) -> None:
-    """Fail before the work, not after it."""
-    if Path(path).is_dir():
-        raise DataFileError(f"Cannot write '{path}': it is a directory.")
-    parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")
+    """Fail before the work, not after it: a file of nearly that name, as `write_bytes` makes one, is made and removed."""
+    target = Path(path).absolute()
+    try:
+        if target.exists() and not target.is_file():
+            raise DataFileError(
+                f"Cannot write '{path}': it is {'a directory' if target.is_dir() else 'no plain file'}."
+            )
+        parent = next(folder for folder in target.parents if folder.exists())
+        trial = _temporary(parent / target.name)
+        trial.touch(exist_ok=False)
+        trial.unlink()
+    except OSError as error:
+        where = Path(error.filename).parent
+        raise DataFileError(
+            f"Cannot write '{path}': no such file can be made in '{where}' ({error.strerror})."
+        ) from None

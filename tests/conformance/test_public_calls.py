@@ -96,7 +96,7 @@ def test_junk_is_refused_by_everything_else(elsewhere):
         (lambda: pt.settings.separable(1, 2, 3, 4), "too many positional arguments"),
         (
             lambda: pt.diagnostics.misalignment([1j, 1.0], [1.0, 1.0]),
-            "'weight' argument of misalignment must be made of real numbers",
+            r"'weight' argument of misalignment must be made of real numbers. Got a list of dtype complex128 and shape \(2,\)",
         ),
     ],
 )

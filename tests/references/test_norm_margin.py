@@ -9,6 +9,7 @@ from penchant.errors import ArgumentError, NotSeparableError
 from penchant.norms import L1, L2, Entrywise, Hybrid, Linf, Nuclear, Schatten, Spectral, WeightedL2
 from penchant.references import constrained_gap, max_margin, norm_margin
 from penchant.references.linear_programs import polyhedral_margin
+from penchant.references.pair_program import Certificate, Pairs
 from penchant.report.explore import presets, setting_of
 from penchant.settings import CrossEntropy, Multiclass, add_bias, clusters
 
@@ -206,6 +207,33 @@ def test_exponents_next_to_the_ends_are_bounded_by_the_ends(end, near, apart):
     found = norm_margin(data, near)
     assert found.bracket.gap < apart
     assert found.margin == pytest.approx(margin(data, end), rel=apart)
+
+
+def test_multipliers_whose_sum_overflows_are_shares():
+    pairs = Pairs(np.ones((2, 1)), np.array([[1.0, 0.0], [0.0, 1.0]]), np.arange(2))
+    best = Certificate(pairs, Entrywise(1000))
+    assert best.offer(np.ones((1, 2)), np.ones(2), np.full(2, 1.5e308)) < 1e-12
+    assert np.isfinite(best.multipliers.sum())
+
+
+@pytest.mark.filterwarnings("ignore:`norm_margin` could not certify")
+@pytest.mark.parametrize("norm", [Schatten(1000), Entrywise(1000)])
+def test_exponents_next_to_infinity_are_no_farther_from_it_than_the_norms(norm):
+    data = pt.TokenSelection(
+        [
+            [[0.0, 0.0, 0.0], [8.7, 5.3, -24.3]],
+            [[0.0, 0.0, 0.0], [-28.7, -5.3, -6.5]],
+            [[0.0, 0.0, 0.0], [1.3, 37.9, 24.5]],
+        ],
+        queries=[[1.56, 0.4, 0.76], [-0.15, 1.12, 0.78], [-0.96, -1.42, -1.09]],
+        scores=[[1.0, 0.0]] * 3,
+    )
+    limit, found = norm_margin(data, type(norm)(np.inf)), norm_margin(data, norm)
+    assert found.bracket.gap <= 9**0.001 - 1
+    assert (
+        found.bracket.lower
+        <= norm.value(limit.weight) / np.asarray(data.margins(limit.weight))[data.constrained()].min()
+    )
 
 
 def test_bad_input_is_named():

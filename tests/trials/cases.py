@@ -24,8 +24,10 @@ FAMILIES = {  # with their shares of all cases
     "interpolation": 0.25,
     "training": 0.05,
     "command line": 0.07,
-    "junk argument": 0.10,
+    "junk argument": 0.04,
+    "exponent margin": 0.06,
 }
+EXPONENTS = (1.001, 1.2, 1.5, 3.0, 10.0, 50.0, 1000.0)
 
 
 class Case(NamedTuple):

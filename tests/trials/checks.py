@@ -23,6 +23,7 @@ CHECKS = {
     "training": runs.training,
     "command line": commands.command_line,
     "junk argument": junk.junk_argument,
+    "exponent margin": programs.exponent_margin,
 }
 
 

@@ -240,3 +240,25 @@ def nuclear_bounds(rows, shape):
     if reached <= 0 or not pull > 0:
         return None
     return dual.sum() / pull, np.linalg.norm(weight.value, "nuc") / float(reached)
+
+
+def p_norm(weight, p, shape):
+    """The p-norm of the entries, or with a shape that of the singular values of the matrix."""
+    top = max(abs(x) for x in weight)
+    sizes = [abs(x) / top for x in weight]
+    if shape:
+        sizes = mpmath.svd_r(mpmath.matrix(np.reshape([x / top for x in weight], shape).tolist()), compute_uv=False)
+    return top * mpmath.fsum(x**p for x in sizes if x > 0) ** (1 / p)
+
+
+def exponent_bounds(rows, weight, dual, p, shape=None):
+    """Bounds on the least p-norm with margins of at least 1, by weak duality from any weight and any multipliers, in 60 digits."""
+    with mpmath.workdps(60):
+        p, shares = mpmath.mpf(float(p)), [max(x, Fraction(0)) for x in exact(dual)]
+        listed = lambda values: [_mpf(x) for x in values]
+        pull, reached = (
+            [dot(shares, column) for column in transpose(rows)],
+            min(dot(row, exact(weight)) for row in rows),
+        )
+        low = _mpf(sum(shares)) / p_norm(listed(pull), p / (p - 1), shape) if any(pull) else mpmath.mpf(0)
+        return low, p_norm(listed(exact(weight)), p, shape) / _mpf(reached) if reached > 0 else mpmath.inf

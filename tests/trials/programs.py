@@ -6,15 +6,16 @@ import numpy as np
 
 import penchant as pt
 from penchant.errors import InterpolationError, NotSeparableError, PenchantError, UndecidedMargin
-from penchant.norms import L1, Linf
+from penchant.norms import L1, Entrywise, Linf, Schatten
+from penchant.references.base import Solution, placed
 from penchant.references.linear_programs import polyhedral_margin
 
 from . import cases, oracles
 from .holding import ERROR, RIGHT, UNCHECKED, UNDECIDED, WRONG, held
 
 
-def margin_program(solve, rows, norm):
-    """A maximum-margin program: the bracket it returns, or the proof or the doubt it raises."""
+def margin_program(solve, rows, norm, ends=None):
+    """A maximum-margin program: the bracket it returns, or the proof or the doubt it raises; `ends` are those that the answer itself proves."""
     truth = oracles.least_margin_norm(rows, norm)
     try:
         found = solve()
@@ -26,7 +27,15 @@ def margin_program(solve, rows, norm):
     except PenchantError as error:
         false = truth is not None and "infeasible" in str(error)
         return (WRONG, f"feasible data called infeasible: {error}") if false else (ERROR, str(error).splitlines()[0])
+    if ends and truth is not None:
+        low, high = ends(found)
+        return held(found.bracket, high, low)  # around both, so around the optimum
     return held(found.bracket, truth, truth, 2 if norm == "l2" else 1)
+
+
+def nearly(rng, values):
+    """Exact numbers as floats, each a little off."""
+    return np.array([float(v) for v in values]) * (1 + cases.decades(rng, -17, -1) * rng.standard_normal(len(values)))
 
 
 def l2_margin(rng):
@@ -34,9 +43,8 @@ def l2_margin(rng):
     data, rows, way = pt.Classification(inputs, labels), oracles.exact(labels[:, None] * inputs), rng.random()
     if way < 0.2:  # any primal and any dual point
         point, weights = oracles.shortest_in_hull(rows)
-        nearly = lambda values: np.array([float(v) for v in values]) * (1 + cases.decades(rng, -17, -1) * rng.normal())
         truth = 1 / oracles.dot(point, point) if any(point) else None
-        return held(pt.bracket(data, nearly(point), nearly(weights)), truth, truth, 2)
+        return held(pt.bracket(data, nearly(rng, point), nearly(rng, weights)), truth, truth, 2)
     setting = pt.Setting(data, pt.Direct(), pt.Exponential())
     solve = (
         (lambda: pt.references.max_margin(data))
@@ -95,6 +103,31 @@ def token_margin(rng):
         return UNCHECKED, "the cone solver failed"
     low, high = (Fraction(float(b)) * (1 + Fraction(s, 10**10)) for b, s in zip(bounds, (-1, 1), strict=True))
     return held(found, low, high)
+
+
+def exponent_margin(rng):
+    """Norms of any exponent, of entries and of singular values: what a weight and multipliers are said to bound against what they do."""
+    p, of_matrix, arrays = cases.pick(rng, cases.EXPONENTS), rng.random() < 0.5, cases.tokens(rng)
+    data, rows = pt.TokenSelection(arrays[0], queries=arrays[1], scores=arrays[2]), pair_rows(*arrays)
+    if not of_matrix and rng.random() < 0.8:
+        inputs, labels = cases.linear(rng)
+        data, rows = pt.Classification(inputs, labels), oracles.exact(labels[:, None] * inputs)
+    norm, shape, active = (Schatten if of_matrix else Entrywise)(p), data.weight_shape, data.constrained()
+
+    solved = rng.random() < 0.7
+
+    def solve():
+        if solved:
+            return pt.references.norm_margin(data, norm)
+        weight, dual = (nearly(rng, values) for values in oracles.shortest_in_hull(rows))
+        weight, dual = weight.reshape(shape), placed(dual, active)
+        return Solution(norm.name, weight, dual, pt.bracket(data, weight, dual, norm), norm)
+
+    bounds = lambda found: oracles.exponent_bounds(
+        rows, found.weight.ravel(), found.dual[active], p, shape if of_matrix else None
+    )
+    verdict, note = margin_program(solve, rows, "l2", bounds)
+    return verdict, f"{norm.name}{', any points' * (not solved)}, {len(rows)} margins: {note}"
 
 
 def residual_of(weight, rows, right):

@@ -237,7 +237,10 @@ def _lines(
     for name, one in found.references.items():
         low, high = 1 / one.bracket.upper, 1 / one.bracket.lower
         face = ", by more than one weight" * (unique[name] is False)
-        yield f"{name:10} best margin {one.margin:.10g} in [{low:.12g}, {high:.12g}]{face}, share reached {found.last[name]:.4f}"
+        share = found.reached[name]
+        why = "the bracket does not resolve it" if found.margin[-1] > 0 else "the smallest margin is not positive"
+        told = f"no share: {why}" if share is None else f"share reached {share:.4f}"
+        yield f"{name:10} best margin {one.margin:.10g} in [{low:.12g}, {high:.12g}]{face}, {told}"
     for margin, log_time, before, after in found.turns():
         yield f"turn       from {before} to {after} at margin {margin:.4g}, log time {log_time:.4g}"
     if found.leader is None:

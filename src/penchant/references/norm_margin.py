@@ -51,12 +51,8 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     if len(pairs.left) <= _MANY and getattr(norm, "p", 0) == 2:
         return max_margin(data)
     found = _without_idle(pairs, norm, _found(pairs, norm, gap, _shortest(data, norm, active, rows, columns)), gap)
-    if (
-        not found.gap < 1
-    ):  # that of a norm that is near bounds this one; `max_margin` raises where there is no positive margin
-        p = getattr(norm, "p", 2.0)
-        middle = 4 / 3 < p < 4 or p in (1, np.inf)
-        found = max_margin(data) if middle else norm_margin(data, type(norm)(1 if p < 2 else np.inf), gap)  # pyright: ignore[reportCallIssue]
+    if not found.gap < np.inf:
+        found = max_margin(data)  # raises where no margin is positive; else its answer bounds every norm, loosely
         return _certified(data, active, norm, found.weight, found.dual[active])
     weight = found.weight if rows is None or columns is None else rows @ found.weight @ columns.T
     weight = weight.reshape(data.weight_shape)
@@ -66,8 +62,8 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
 def _shortest(
     data: Data, norm: Norm, active: np.ndarray, rows: np.ndarray | None, columns: np.ndarray | None
 ) -> Found | None:
-    """The weight of least l2 norm, from which the way to the l1 and nuclear ones begins: there pairs of any length have their margin."""
-    if getattr(norm, "p", 0) != 1 or active.sum() > _MANY:
+    """The weight of least l2 norm, from which the way to exponents below 2 begins: there pairs of any length have their margin."""
+    if getattr(norm, "p", 2) >= 2 or active.sum() > _MANY:
         return None
     found = max_margin(data)
     weight = found.weight.reshape(-1, found.weight.shape[-1])
@@ -103,8 +99,8 @@ def nuclear_margin(data: object, gap: float = _GAP) -> Solution:
     return norm_margin(require_tokens(data, "nuclear_margin"), Nuclear(), gap)
 
 
-def _found(pairs: Pairs, norm: Norm, gap: float, known: Found | None) -> Found:
-    *way, last = _between(norm)
+def _found(pairs: Pairs, norm: Norm, gap: float, shortest: Found | None) -> Found:
+    (*way, last), known = _between(norm), shortest
     if getattr(norm, "p", 2.0) == 1 and len(pairs.left) > _MANY:
         way = [L2()]  # few pairs are active there, and most of them again
     for near in way:
@@ -114,7 +110,20 @@ def _found(pairs: Pairs, norm: Norm, gap: float, known: Found | None) -> Found:
     if found.gap <= gap or len(pairs.left) > _MANY:
         return found
     again = solve(pairs, norm, *_program(norm), gap / 30, known, len(pairs.left))  # with all pairs from the outset
-    return min(found, again, key=lambda one: one.gap)
+    found = min(found, again, key=lambda one: one.gap)
+    done = found.gap <= gap or getattr(norm, "p", 2) in (1, 2, np.inf)
+    return found if done else _beside_limit(pairs, norm, gap, shortest, found)
+
+
+def _beside_limit(pairs: Pairs, norm: Norm, gap: float, shortest: Found | None, found: Found) -> Found:
+    """The best weight and the best multipliers of these, those of the exponent 1 or inf beyond, and those on the way back from there:
+    norms next to it differ from it by little, and float64 loses their powers."""
+    limit, best = type(norm)(1.0 if norm.p < 2 else np.inf), Certificate(pairs, norm)  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
+    near = _found(pairs, limit, gap, shortest)
+    back = solve(pairs, norm, *_program(norm), gap / 30, near) if near.gap < np.inf else near
+    known = [one for one in (found, near, back) if one.gap < np.inf]
+    widths = [best.offer(one.weight, pairs.margins(one.weight), one.multipliers) for one in known]
+    return Found(best.weight, best.multipliers, min(widths, default=np.inf))
 
 
 def _misfit(shape: tuple[int, ...], norm: object) -> tuple[str, str] | None:

@@ -75,12 +75,12 @@ class Certificate:
         self.weight = self.multipliers = np.zeros(0)
 
     def offer(self, weight: np.ndarray, reached: np.ndarray, multipliers: np.ndarray) -> float:
-        size, mass = self.norm.value(weight), multipliers.sum()
+        size, shares = self.norm.value(weight), multipliers / multipliers.max()  # of which sums do not overflow
         if size > 0 and reached.min() / size > self.lower:
             self.lower, self.weight = float(reached.min() / size), weight
-        pull = self.norm.dual(self.pairs.gather(multipliers)) / mass
-        if pull < self.upper:
-            self.upper, self.multipliers = float(pull), multipliers
+        mass, pull = shares.sum(), self.norm.dual(self.pairs.gather(shares))
+        if pull / mass < self.upper:
+            self.upper, self.multipliers = float(pull / mass), shares / (pull or 1.0)
         return self.upper / self.lower - 1 if self.lower > 0 else np.inf
 
     def alone(self, weight: np.ndarray, reached: float, multipliers: np.ndarray) -> float:
@@ -111,7 +111,7 @@ def solve(
     best, width, stale = Certificate(scaled, norm), np.inf, 0
     try:
         state = _start(scaled, kept, make, primal, known)
-    except LinAlgError:  # the pull of these multipliers is 0
+    except (LinAlgError, ZeroDivisionError):  # the pull of these multipliers is 0
         return Found(best.weight, best.multipliers, width)
     for _ in range(_ROUNDS):
         reached = scaled.margins(state.weight)

@@ -58,6 +58,12 @@ class Comparison(eqx.Module):
         return {name: float(share[-1]) for name, share in self.shares.items()}
 
     @property
+    def reached(self) -> dict[str, float | None]:
+        """The last shares, to be shown; None while the run does not separate, and where the bracket does not resolve the best margin."""
+        known = {name: one.certified and self.last[name] > 0 for name, one in self.references.items()}
+        return {name: share if known[name] else None for name, share in self.last.items()}
+
+    @property
     def leader(self) -> str | None:
         """The norm in which the run has the largest share in the end; None while it does not separate."""
         return max(self.last, key=self.last.__getitem__) if self.margin[-1] > 0 else None
@@ -100,6 +106,8 @@ class Comparison(eqx.Module):
         text = f"1 - share of the best {norm} margin = {missing[-1]:.3g}"
         if not self.margin[-1] > 0:
             return Verdict(Outcome.undecided, "the smallest margin is not positive: not separating")
+        if not self.references[norm].certified:
+            return Verdict(Outcome.undecided, f"the bracket does not resolve the best {norm} margin")
         limit, error = self._limit(norm)
         begun = self.begun
         if missing[-1] > THETA and self.margin[-1] < begun:
@@ -110,7 +118,8 @@ class Comparison(eqx.Module):
             return Verdict(Outcome.refuted, f"{text} > {THETA:g}", THETA, float(missing[-1]), detail)
         if missing[-1] > THETA:
             return Verdict(Outcome.undecided, f"{text} > {THETA:g}, and still falling", THETA, float(missing[-1]))
-        near = [name for name, found in others.items() if found < APART * missing[-1]]
+        known = {name: one.certified for name, one in self.references.items()}
+        near = [name for name, found in others.items() if found < APART * missing[-1] or not known[name]]
         if near:
             words = f"{text}, but {', '.join(near)} cannot be told from it on these data yet"
             return Verdict(Outcome.undecided, words, THETA, float(missing[-1]))
@@ -141,7 +150,8 @@ class Comparison(eqx.Module):
 
     def table(self) -> Table:
         turns = (f"from {before} to {after} at margin {margin:.4g}" for margin, _, before, after in self.turns())
-        rows = ((name, one.margin, one.bracket.gap, self.last[name]) for name, one in self.references.items())
+        shown = {name: "none" if share is None else share for name, share in self.reached.items()}
+        rows = ((name, one.margin, one.bracket.gap, shown[name]) for name, one in self.references.items())
         columns = {"norm": "", "best margin": ".10g", "certified gap": ".0e", "share reached": ".4f"}
         return table("margins", "Best margins", columns, rows, f"Turns: {', '.join(turns) or 'none'}.")
 
@@ -150,7 +160,7 @@ class Comparison(eqx.Module):
         ends = lambda one: {"margin": one.margin, "lower": 1 / one.bracket.upper, "upper": 1 / one.bracket.lower}
         return {
             "references": {name: ends(found) for name, found in self.references.items()},
-            "shares": self.last,
+            "shares": self.reached,
             "maximises": self.maximises,
             "turns": [dict(zip(("margin", "log_time", "from", "to"), turn, strict=True)) for turn in self.turns()],
         }
