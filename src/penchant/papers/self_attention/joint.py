@@ -29,7 +29,7 @@ _GROUPS = ("figure", "inside")
 @stated("self-attention-joint/theorem-2", "Theorems 2 and 8", "sharpened", slow=True)
 def theorem2(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The joint loss falls like exp(-c t^(1/3)) under Eq. (13): log L_t <= log L_0 - (length of the path of u) / (4 |u_mm|) at every step, and in the end by all of that path, 3 length t^(1/3), over |u_mm|.
-    Every one of 4000 steps of thirty runs, and the limit of the slope in t^(1/3) of ten long ones, with the drift it still has. Planted: a slope one per cent larger."""
+    Every one of 4000 steps of thirty runs, and the limit of the slope in t^(1/3) of twenty long ones, with the drift it still has. Planted: a slope one per cent larger."""
     speeds, whole = [], 1.01 if planted else 1.0
     for run, length, found in evidence.watched_runs(lab, *_GROUPS):
         walked = length * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
@@ -37,7 +37,7 @@ def theorem2(lab: Lab, planted: bool) -> Iterator[Verdict]:
     speed = lambda run, found: -run.log_excess * found.decoder.value / (3 * evidence.LONG)
     series = [(np.cbrt(run.steps), speed(run, found)) for run, found in evidence.far_pairs(lab)]
     measured = settling(series, (10.0, np.cbrt(1e5)), linear_slope)
-    text = "-d log L / d t^(1/3) over 3 length / |u_mm|, steps 1e3 to 1e5, seeds 0-9"
+    text = "-d log L / d t^(1/3) over 3 length / |u_mm|, steps 1e3 to 1e5, seeds 0-19"
     yield covers(measured, whole, text, evidence.far_circumstances(lab), rival=1.01 if whole == 1 else 1.0)
     text = f"smallest (log L_0 - log L_t) |u_mm| / (path of u), 4000 steps, {len(speeds)} runs"
     yield at_least(float(min(speeds)), 0.25, text, evidence.circumstances(lab, *_GROUPS))
@@ -61,9 +61,9 @@ def theorem3_direction(lab: Lab, planted: bool) -> Verdict:
         rest = diagnostics.log_joint_attention_loss(run).max(axis=1)
         lost.append((clock(run), -rest * own.attention.value / evidence.LONG))
     fall = rate(slopes)
-    text = f"upper end of the exponent {fall} of 1 - corr in log t, steps 1e3 to 1e5, seeds 0-9,"
+    text = f"upper end of the exponent {fall} of 1 - corr in log t, steps 1e3 to 1e5, seeds 0-19,"
     falls = at_most(fall.high, -1.0, text, evidence.far_circumstances(lab))
-    text = "exponent of 1/(1 - s_opt) in t times |W_mm| / length, steps 1e3 to 1e5, seeds 0-9"
+    text = "exponent of 1/(1 - s_opt) in t times |W_mm| / length, steps 1e3 to 1e5, seeds 0-19"
     power = covers(settling(lost, window, linear_slope), 1.0, text, rival=0.5)  # Lemma 1 guarantees 0.5
     return all_of(judge_direction(prediction, weight), wrong, falls, power)
 
@@ -138,7 +138,7 @@ def theorem4(lab: Lab, planted: bool) -> Iterator[Verdict]:
         error = 1 - diagnostics.decoder_margins(run) * found.decoder.value
         slopes.append(log_log_slope(run.steps, error, (1e3, 1e5)))
     fall = rate(slopes)
-    text = f"upper end of the exponent {fall} of the margin error of u, seeds 0-9,"
+    text = f"upper end of the exponent {fall} of the margin error of u, seeds 0-19,"
     yield at_most(fall.high, -0.4 if planted else -1 / 3, text, evidence.far_circumstances(lab))
     text = f"smallest margin of u_t over the best margin, 4000 steps, {len(margins)} runs"
     yield at_least(min(margins), 0.25, text, evidence.circumstances(lab, *_GROUPS))
@@ -147,7 +147,7 @@ def theorem4(lab: Lab, planted: bool) -> Iterator[Verdict]:
 @stated("self-attention-joint/lemma-3", "Lemmas 3, 14 and 15", "sharpened", slow=True)
 def lemma3(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """u_mm separates the attended tokens with a margin m of at least 1/4 (Lemma 14), so that |grad_u L| >= m L / |u_mm| >= L / (4 |u_mm|), the first of which is attained in the end; and log L is Lipschitz along steps.
-    At every one of 4000 steps of thirty runs, and at every record of ten of 1e5 steps; log L changes by at most B |du| + B^3 |u| |dW|. Planted: a gradient one per cent larger."""
+    At every one of 4000 steps of thirty runs, and at every record of twenty of 1e5 steps; log L changes by at most B |du| + B^3 |u| |dW|. Planted: a gradient one per cent larger."""
     watched = evidence.watched_runs(lab, *_GROUPS)
     least, ratios, ends, changes = [], [], [], []
     for run, found in [*((run, found) for run, _, found in watched), *evidence.far_pairs(lab)]:
@@ -245,7 +245,7 @@ def lemma12(lab: Lab, planted: bool) -> Verdict:
             corr = 1 - diagnostics.joint_misalignments(run, getattr(found, program).weight, block)
             series.append((clock(np.maximum(run.steps, 1)), corr * getattr(run, f"norm_{block}") / evidence.LONG))
         found = settling(series, (clock(1e3), clock(1e5)), linear_slope)
-        text = f"growth of {block}_t along {block}_mm over that of its bound, steps 1e3 to 1e5, seeds 0-9"
+        text = f"growth of {block}_t along {block}_mm over that of its bound, steps 1e3 to 1e5, seeds 0-19"
         rates.append(covers(found, growth, text, evidence.far_circumstances(lab), rival=0.9 / growth))
     return all_of(
         at_most(decoder, 1.0, "largest |u_t| / (3 length t^(1/3))", evidence.circumstances(lab, *_GROUPS)),
@@ -258,7 +258,7 @@ def lemma12(lab: Lab, planted: bool) -> Verdict:
 @stated("self-attention-joint/lemma-13", "Lemma 13; constant by us", "sharpened", slow=True)
 def lemma13(lab: Lab, planted: bool) -> Verdict:
     """Score gaps and optimal attention grow at every step, and losses of samples stay within a constant factor, in the end the multipliers of u_mm.
-    Every one of 4000 steps of thirty runs, and the last of 1e5 on ten data sets, to one per cent. The planted run is on evidence.crowded data, where one sample ends on its other token."""
+    Every one of 4000 steps of thirty runs, and the last of 1e5 on twenty data sets, to one per cent. The planted run is on evidence.crowded data, where one sample ends on its other token."""
     runs = [run for run, _, _ in evidence.watched_runs(lab, *_GROUPS)]
     if planted:
         runs = [
