@@ -28,7 +28,7 @@ ALLOWED = {
     "references": {"logspace", "settings", "check", "norms", "rounding"},
     "optimisers": {"logspace", "settings", "problem", "norms"},
     "diagnostics": {"logspace", "settings", "problem", "training"},
-    "flow": {"logspace", "settings", "problem", "training"},
+    "flow": {"logspace", "settings", "problem", "training", "cache"},
     "training": {"logspace", "settings", "problem", "norms", "optimisers", "flow", "cache"},
 }
 ENGINE = set(ALLOWED) - {"data"}

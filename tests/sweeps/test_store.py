@@ -163,5 +163,5 @@ def test_a_store_that_cannot_be_written_is_refused_before_the_work(tmp_path, com
     if lacking == "extra":
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert main([*command, "--store", str(place)]) == 2
-    assert {"folder": "not a directory", "extra": "penchant[sweeps]"}[lacking] in capsys.readouterr().err
+    assert {"folder": "Not a directory", "extra": "penchant[sweeps]"}[lacking] in capsys.readouterr().err
     assert Store(place).rows() == []
