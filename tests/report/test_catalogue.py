@@ -83,6 +83,7 @@ def test_a_report_of_somebody_else_is_shown_as_text(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of what MyST asks of Sphinx
 def test_the_site_is_built_without_a_warning(tmp_path, capsys):
     pytest.importorskip("furo", reason="the theme is not installed: pip install 'penchant[docs]'")
     assert main(["docs", "--report", str(tmp_path / "none"), "--out", str(tmp_path / "site")]) == 0
