@@ -179,7 +179,7 @@ def describe(setting: Setting, optimiser: object) -> dict:
     }
 
 
-def settings_of(value: object, longest: float = np.inf) -> Any:
+def settings_of(value: object, longest: int | float = np.inf) -> Any:
     """Constructor arguments of nested modules as JSON values: arrays of more than `longest` numbers by their shape, functions by their name."""
     inside = partial(settings_of, longest=longest)
     match value:
